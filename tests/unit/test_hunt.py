@@ -19,7 +19,7 @@ from lab.compile.guest.program import programs
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.compile.scenario.smaller import only, proposals
-from lab.core.errors import InputError
+from lab.core.errors import EXIT_INPUT, InputError
 from lab.core.yaml import parse_override, read_text, written
 from lab.host.system.accelerator import Accelerator
 from lab.model.execution.procedure import Procedure
@@ -31,6 +31,7 @@ from lab.run.hunt import SETS, Hunting, HuntOptions, rounds
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
 from lab.store.runs import RunStore, StoredOutcome
+from tests.fakes import Cli
 
 DRIVE = Path(__file__).parents[2] / "drive"
 TEXT = """\
@@ -48,7 +49,7 @@ MATRIX = "matrix: {disks.count: [2, 3]}\n"
 
 
 def compiled(tmp_path: Path, text: str = TEXT, *sets: str) -> Compiled:
-    path = tmp_path / "mirrors.yaml"
+    path = tmp_path / "pair.yaml"
     path.write_text(text)
     return compile_scenario(path, overrides=[parse_override(s) for s in (*sets, *SETS)])
 
@@ -129,9 +130,9 @@ def test_only_a_disturbed_cell_has_the_line_and_another_id(tmp_path: Path) -> No
 
 
 def test_real_time_cannot_be_disturbed(tmp_path: Path) -> None:
-    path = tmp_path / "mirrors.yaml"
+    path = tmp_path / "pair.yaml"
     path.write_text(TEXT + "guest: {disturb: true}\n")
-    with pytest.raises(InputError, match=r"mirrors.yaml:\d+: guest.disturb: .*guest.clock"):
+    with pytest.raises(InputError, match=r"pair.yaml:\d+: guest.disturb: .*guest.clock"):
         compile_scenario(path)
 
 
@@ -528,3 +529,37 @@ def test_messages_are_compared_with_the_stored_ones(
     log: str, stored: str, same: bool | None
 ) -> None:
     assert debugging.is_beginning(log, stored) is same
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--until", "foo"), "--until foo"),
+        (("--from", "999999", "--seeds", "10"), "--from 999999"),
+        (("--set", "workloads=[]", "--set", "faults=[]"), "nothing to hunt"),
+        (("--set", "guest.cpus=2"), "guest.cpus"),
+        (("--set", "disks.bus=scsi"), "disks.bus"),
+    ],
+)
+def test_bad_input_of_a_hunt_ends_with_a_sentence(
+    cli: Cli, words: tuple[str, ...], said: str
+) -> None:
+    ended = cli("hunt", cli.file(TEXT), *words)
+    assert ended.status == EXIT_INPUT
+    assert said in ended.stderr
+    assert not list(cli.home.glob("data/runs/*")), "nothing is left"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("nosuch", "--at", "1s"), "nosuch"), (("last", "--at", "soon"), "--at soon")],
+)
+def test_bad_input_of_debug_ends_with_a_sentence(
+    cli: Cli, words: tuple[str, ...], said: str
+) -> None:
+    ended = cli("debug", *words)
+    assert ended.status == EXIT_INPUT
+    assert said in ended.stderr
