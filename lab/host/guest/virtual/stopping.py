@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from typing_extensions import override
 
@@ -132,7 +133,7 @@ class StoppingBackend(SealedBackend):
                 self._lost(f"the guest neither stopped nor ended within {timeout:.0f} s")
                 raise AssertionError from error
             except (MonitorError, OSError) as error:
-                self._ended_before(guest.region, error)
+                self._ended_before(guest.region, error, restored=snapshot is not None)
             state = region.read(guest.region)
             found = requests.stop_of(state.output)
             if found is None:
@@ -140,12 +141,14 @@ class StoppingBackend(SealedBackend):
             self._then(Stopped(found, state.log, guest.memory, monitor))
         raise _OverError
 
-    def _ended_before(self, path: Path, error: Exception) -> None:
-        """Raise an error for a guest that has ended before its stop."""
+    def _ended_before(self, path: Path, error: Exception, *, restored: bool) -> NoReturn:
+        """Raise an error for a guest that has ended before its stop; ``MonitorError``: it could not
+        load the snapshot."""
         self.destroy_guest()
         state = region.read(path)
         if state.phase in (region.Phase.RUNNING, region.Phase.NOT_LOADED):
-            raise MonitorError(f"{error}: {self._said()}") from error
+            said = f"{error}: {self._said() or 'QEMU printed nothing'}"
+            raise (MonitorError if restored else GuestError)(said) from error
         raise InputError(
             f"--at: the guest ended at {state.clock / 1e9:.3f} s of its clock"
             f" ({state.phase.name.lower()}), before it could be stopped: give an earlier time"
