@@ -9,11 +9,9 @@ from typing import Final
 from lab.analysis import measure
 from lab.core.errors import ToolError
 from lab.model.result.document import Outcome
-from lab.model.result.hunt import Finding, FindingKind
+from lab.model.result.hunt import CONSOLE, Finding, FindingKind
 from lab.model.scenario.document import Cell
 
-CONSOLE: Final = "console.txt"
-"""Raw output with the kernel's messages."""
 MISMATCHES: Final = ("mismatch_cnt", "action_mismatch_cnt")
 KERNEL: Final = re.compile(
     r"""^(?:\[[^\]]*\]\s*)*(?P<says>

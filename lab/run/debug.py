@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drive import requests
-from lab.analysis.findings import CONSOLE
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.program import trials
 from lab.compile.guest.virtual_time import is_sealed
@@ -19,7 +18,7 @@ from lab.host.system import files
 from lab.host.system.process import uninterrupted
 from lab.model.execution.job import CellJob
 from lab.model.execution.procedure import SealDisks, SealedDisk
-from lab.model.result.hunt import Debugged
+from lab.model.result.hunt import CONSOLE, Debugged
 from lab.model.scenario.document import Cell
 from lab.run.preparation.platforms import Platform
 from lab.run.task import need_of

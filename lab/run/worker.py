@@ -17,7 +17,6 @@ from typing import Final, Literal, cast
 
 from pydantic import TypeAdapter
 
-from lab.analysis.findings import CONSOLE
 from lab.core.errors import EXIT_DONE, EXIT_TROUBLE, FullError, LabError
 from lab.host.guest import registry as guests
 from lab.host.guest.backend import LiveBackend
@@ -53,6 +52,7 @@ from lab.model.execution.procedure import (
     WaitFor,
 )
 from lab.model.result.document import CellClock, Outcome, PhaseSeconds
+from lab.model.result.hunt import CONSOLE
 from lab.run.steps import Undo, run_procedure
 from lab.store.runs import save_raw
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from drive import requests
-from lab.analysis.findings import CONSOLE, findings
+from lab.analysis.findings import findings
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.disturbance import NEVER, disturbance
 from lab.compile.guest.program import programs
@@ -24,7 +24,7 @@ from lab.core.yaml import parse_override, read_text, written
 from lab.host.system.accelerator import Accelerator
 from lab.model.execution.procedure import Procedure
 from lab.model.result.document import CellClock, Outcome
-from lab.model.result.hunt import FindingKind
+from lab.model.result.hunt import CONSOLE, FindingKind
 from lab.model.scenario.document import Cell
 from lab.run import debug as debugging
 from lab.run.hunt import SETS, Hunting, HuntOptions, rounds

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from lab.core.base import Model
+
+CONSOLE: Final = "console.txt"
+"""Raw output with the kernel's messages; of a disturbed cell, all of them."""
 
 
 class FindingKind(StrEnum):
