@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -119,6 +120,17 @@ def read_file(path: Path, *, shown: str | None = None, first: str = "title") -> 
     except UnicodeDecodeError as error:
         raise InputError(f"{source}: is not UTF-8 text (byte {error.start})") from error
     return read_text(text, source=source, first=first)
+
+
+def written(data: Mapping[str, Any]) -> str:
+    """Return plain data as YAML text, which `read_text` reads back."""
+    yaml: Any = YAML(typ="safe", pure=True)
+    stream = io.StringIO()
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False
+    yaml.width = 100
+    yaml.dump(dict(data), stream)
+    return stream.getvalue()
 
 
 def read_text(text: str, *, source: str, first: str = "title") -> Document:

@@ -23,7 +23,7 @@ from lab.results.documents import result_of
 from lab.results.noise import noise_of
 from lab.run.environment import host_facts, image_facts, source_facts
 from lab.run.guests import sweep
-from lab.run.more_trials import until_decided
+from lab.run.more_trials import Run, until_decided
 from lab.run.options import RunOptions
 from lab.run.preparation.fitting import check_arrays, check_images
 from lab.run.preparation.platforms import Platform, prepare
@@ -163,12 +163,14 @@ def run_scenario(
     resume: RunStore | None,
     progress: images.Progress,
     ready: Callable[[RunStore, Platform], None],
+    then: Callable[[RunStore, Run], None] | None = None,
 ) -> Done:
     """Run every cell that is not finished yet.
 
     ``texts``: the values of ``--set`` as given. ``resume``: continue in that run's directory with
     the unfinished cells; ``InputError``: another process uses it. ``ready`` is called when the
-    run's cells are stored: at its start, and for each further round of trials.
+    run's cells are stored: at its start, and for each further round of trials. ``then`` gets a
+    function that runs further cells, which it has added to the run.
     """
     with ExitStack() as held:
         if resume is not None:
@@ -183,6 +185,7 @@ def run_scenario(
             held=held,
             progress=progress,
             ready=ready,
+            then=then,
         )
 
 
@@ -197,6 +200,7 @@ def _run_scenario(
     held: ExitStack,
     progress: images.Progress,
     ready: Callable[[RunStore, Platform], None],
+    then: Callable[[RunStore, Run], None] | None,
 ) -> Done:
     check_images(compiled, {})
     if options.workloads:
@@ -233,16 +237,18 @@ def _run_scenario(
     left = [c for c in left if cell_id(c) not in taken]
     ready(store, place)
     kept = executor.run(store, compiled, platforms, left, real=real)
+
+    def more(cells: Sequence[Cell]) -> None:
+        taken = executor.take(store, platforms, cells)
+        left = [c for c in cells if cell_id(c) not in taken]
+        ready(store, place)
+        executor.run(store, compiled, platforms, left, real=False)
+
     auto = compiled.scenario.trials
     if isinstance(auto, AutoTrials) and cells:
-
-        def more(cells: Sequence[Cell]) -> None:
-            taken = executor.take(store, platforms, cells)
-            left = [c for c in cells if cell_id(c) not in taken]
-            ready(store, place)
-            executor.run(store, compiled, platforms, left, real=False)
-
         until_decided(store, auto, executor.at_once, more, executor.say)
+    if then is not None:
+        then(store, more)
     store.save_run(store.load_run().model_copy(update={"finished": now()}))
     result = result_of(store)
     store.save_result(result)

@@ -83,8 +83,9 @@ def compiled_of(source: Source, path: Path, wanted: set[str]) -> Compiled:
     """
     overrides = [parse_override(text) for text in source.about.overrides]
     whole = compile_document(path, read_file(path), overrides=overrides)
-    if isinstance(whole.scenario.trials, AutoTrials):
-        whole = whole.with_seeds(stored.cell.seed for stored in source.about.cells)
+    seeds = {stored.cell.seed for stored in source.about.cells}
+    if isinstance(whole.scenario.trials, AutoTrials) or seeds != {whole.scenario.seed}:
+        whole = whole.with_seeds(seeds)  # `trials: auto`, or a hunt
     cells = tuple(cell for cell in whole.cells if cell_id(cell) in wanted)
     if missing := wanted - {cell_id(cell) for cell in cells}:
         there = source.about.environment.get("lab", "an unknown version")

@@ -52,6 +52,7 @@ from lab.model.execution.procedure import (
     WaitFor,
 )
 from lab.model.result.document import CellClock, Outcome, PhaseSeconds
+from lab.model.result.hunt import CONSOLE
 from lab.run.steps import Undo, run_procedure
 from lab.store.runs import save_raw
 
@@ -365,7 +366,7 @@ class Worker:
                 for name, text in bench.evidence().items():
                     save_raw(Path(cell.directory), name, text)
             console = guests.console_tail(bench.record.path, lines=200)
-            save_raw(Path(cell.directory), "console.txt", console)
+            save_raw(Path(cell.directory), CONSOLE, console)
             return (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)
         return Outcome.DONE, ""
 
@@ -387,6 +388,8 @@ class Worker:
             outcome, reason = self._outcome(bench, cell, do)
         finally:
             bench.destroy_guest()
+        if disturbed(cell):  # a warning of the kernel is a finding, however the cell ended
+            save_raw(Path(cell.directory), CONSOLE, bench.log)
         watch.lap("workloads")
         return CellFinished(
             cell=cell.id,
@@ -439,6 +442,11 @@ class Worker:
         assert cell is not None
         guests.own(guests.change(record, target=cell.target, cell=cell.id), 0)
         self.emit(GuestKept(guest=self.job.guest))
+
+
+def disturbed(cell: CellJob) -> bool:
+    """Return whether a seed disturbs the cell's guests."""
+    return any(isinstance(step, SealDisks) and step.disturb for step in cell.procedure.steps)
 
 
 @dataclass(slots=True)

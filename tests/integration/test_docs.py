@@ -45,6 +45,8 @@ GUESTS = (
     "up",
     "run",
     "reproduce",
+    "hunt",
+    "debug",
     "ssh",
     "ps",
     "console",

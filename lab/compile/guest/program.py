@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
+from lab.compile.guest.disturbance import HANGS, NEVER, disturbance
 from lab.compile.guest.seeds import addresses
 from lab.core.errors import InputError
 from lab.md.steps.verify import SUPERBLOCKS
@@ -224,9 +225,12 @@ def trials(procedure: Procedure) -> tuple[Procedure, ...]:
     )
 
 
-def programs(procedure: Procedure) -> Programs:
-    """Return the programs of a procedure; ``InputError``: a sealed guest cannot do a step."""
-    builder = _Builder()
+def programs(procedure: Procedure, stop: int | None = None) -> Programs:
+    """Return the programs of a procedure; ``InputError``: a sealed guest cannot do a step.
+
+    ``stop``: nanoseconds of the first guest's clock at which QEMU stops.
+    """
+    builder = _Builder(_stop=stop)
     for number, step in enumerate(procedure.steps):
         builder.add(number, step)
     return builder.done()
@@ -242,11 +246,13 @@ class _Builder:
     """Number of each disk in the driver's table, by serial."""
     _running: list[str] = field(default_factory=list)
     _seed: int = 1
+    _disturb: bool = False
+    _stop: int | None = None
 
     def add(self, number: int, step: Step) -> None:
         match step:
             case SealDisks():  # 0 is the root file system's disk
-                self._seed = step.seed
+                self._seed, self._disturb = step.seed, step.disturb
                 self._slots = {disk.serial: n for n, disk in enumerate(step.disks, 1)}
             case GuestCommand():
                 self._command(number, step.script, step.timeout)
@@ -299,9 +305,14 @@ class _Builder:
 
     def done(self) -> Programs:
         texts = []
+        stop = self._stop
         for lines, limit in zip(self._boots, self._limits, strict=True):
             within = [line.replace(" LIMIT ", f" {limit:.0f} ", 1) for line in lines]
             drawn = addresses(self._seed)
+            if self._disturb or stop is not None:
+                seed = self._seed if self._disturb else 0
+                drawn = disturbance(seed, limit + HANGS, NEVER if stop is None else stop) + drawn
+                stop = None
             texts.append(FUNCTIONS + drawn + "\n".join([*within, "exit 0"]) + "\n")
         return Programs(
             items=tuple(self._items),

@@ -43,6 +43,12 @@ def on_the_labs_bus(guest: Guest, disks: tuple[Disk, ...]) -> tuple[Disk, ...]:
 def guest_problems(guest: Guest) -> Iterator[Problem]:
     """Yield problems of a guest in virtual time."""
     if guest.clock is Clock.REAL:
+        if guest.disturb:
+            yield Problem(
+                key="disturb",
+                message="only a guest with virtual time can be disturbed: set guest.clock to"
+                " virtual, or remove it",
+            )
         return
     if guest.cpus != 1:
         yield Problem(
@@ -115,7 +121,7 @@ def seal(cell: Cell, seed: int = 1) -> SealDisks:
                 drive=asdict(integers(drive, serial)) if drive else {},
             )
         )
-    return SealDisks(disks=tuple(disks), seed=seed)
+    return SealDisks(disks=tuple(disks), seed=seed, disturb=cell.guest.disturb)
 
 
 def _limits(disk: Disk) -> Iterator[tuple[str, DiskLimit]]:

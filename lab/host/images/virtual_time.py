@@ -28,20 +28,31 @@ from lab.model.scenario.guest import Guest
 SOURCES: Final = Path(drive.__file__).parent
 BUILT_FROM: Final = (
     *("lab_disk.c", "throttle.h", "drive.h", "region.h", "map.h", "Kbuild", "build.sh", "init.c"),
-    *("60-lab-disk.rules", "cpio.py"),
+    *("lab_hunt.c", "disturb.h", "60-lab-disk.rules", "cpio.py"),
 )
-BOOT_FILES: Final = ("initramfs", "lab_disk.ko")
+PLAIN: Final = ("initramfs", "lab_disk.ko")
+HUNTED: Final = ("initramfs-hunt", "lab_hunt.ko")
+"""The same for guests that `lab hunt` disturbs or `lab debug` stops."""
+BOOT_FILES: Final = (*PLAIN, *HUNTED)
 FIRMWARE: Final = ("bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin")
 """Firmware that QEMU runs in such a guest before its kernel."""
 _PLACES: Final = ("/usr/share/qemu", "/usr/share/seabios", "/usr/local/share/qemu")
 SEED: Final = 1
+PREEMPTIBLE: Final = ("preempt=full",)
+"""Kernel arguments of a disturbed guest: a thread can lose the CPU anywhere in the kernel but where
+preemption is disabled. The kernel uses the last ``preempt`` that it is given."""
 MAKING: Final = 3600.0
 Say = Callable[[str, float | None], None]
 
 
-def prepare(guest: Guest, image: Image, say: Say = lambda _what, _part: None) -> SealedKit:
+def prepare(
+    guest: Guest, image: Image, say: Say = lambda _what, _part: None, *, stops: bool = False
+) -> SealedKit:
     """Return the kit of a guest; make it if missing. ``InputError``: no virtual time with this
-    image."""
+    image.
+
+    ``stops``: the guest can be stopped at a time of its clock.
+    """
     if image.kernel is None:
         raise InputError(
             f"guest.clock: virtual time needs an image with a separate kernel, and '{image.name}'"
@@ -50,19 +61,20 @@ def prepare(guest: Guest, image: Image, say: Say = lambda _what, _part: None) ->
     files.make_directory(paths.sealed())
     base = _base(image, say)
     boot = _boot_files(image, say)
+    initramfs, driver = HUNTED if guest.disturb or stops else PLAIN
     emulator = accelerator.emulator()
     return SealedKit(
         emulator=emulator,
         kernel=str(image.kernel),
-        initramfs=str(boot / "initramfs"),
+        initramfs=str(boot / initramfs),
         base=str(base),
         memory=guest.memory // MIB,
-        arguments=" ".join(guest.kernel_arguments),
+        arguments=" ".join((*(PREEMPTIBLE if guest.disturb else ()), *guest.kernel_arguments)),
         digests={
             "image": base.name.removeprefix("base-"),
             "kernel": file_sha256(image.kernel),
-            "driver": file_sha256(boot / "lab_disk.ko"),
-            "initramfs": file_sha256(boot / "initramfs"),
+            "driver": file_sha256(boot / driver),
+            "initramfs": file_sha256(boot / initramfs),
             "qemu": file_sha256(Path(emulator).resolve()),
             "firmware": _firmware(),
         },
@@ -135,14 +147,15 @@ def _boot_files(image: Image, say: Say) -> Path:
         files.make_directory(work)
         try:
             _build(image, work)
-            content = cpio.initramfs(
-                {
-                    "init": (0o755, (work / "init").read_bytes()),
-                    "modules/00-lab_disk.ko": (0o644, (work / "lab_disk.ko").read_bytes()),
-                    "rules": (0o644, (SOURCES / "60-lab-disk.rules").read_bytes()),
-                }
-            )
-            files.write(work / "initramfs", content)
+            for initramfs, driver in (PLAIN, HUNTED):
+                content = cpio.initramfs(
+                    {
+                        "init": (0o755, (work / "init").read_bytes()),
+                        "modules/00-lab_disk.ko": (0o644, (work / driver).read_bytes()),
+                        "rules": (0o644, (SOURCES / "60-lab-disk.rules").read_bytes()),
+                    }
+                )
+                files.write(work / initramfs, content)
             files.publish(work, place)
         finally:
             shutil.rmtree(work, ignore_errors=True)

@@ -752,10 +752,13 @@ class SealDisks(HostStep):
     disks: tuple[SealedDisk, ...]
     seed: int = 1
     """Seed of the trial."""
+    disturb: bool = False
+    """The seed disturbs requests and threads."""
 
     @override
     def shell(self) -> Iterator[str]:
         trial = f", with seed {self.seed}" if self.seed > 1 else ""
+        trial += ", which disturbs requests and threads" if self.disturb else ""
         yield comment(f"a sealed guest has these disks from its start, by the lab's driver{trial}:")
         yield from (comment(disk.model_dump_json()) for disk in self.disks)
 

@@ -57,6 +57,9 @@ class Guest(Model):
     """Words added to the kernel's command line."""
     clock: Clock = Clock.REAL
     """What the guest's clock counts: the host's seconds, or with ``virtual`` its instructions."""
+    disturb: bool = False
+    """With ``clock: virtual``: the trial's seed delays requests to disks, preempts threads, and
+    takes the CPU away from them, as `lab hunt` does."""
 
     @property
     def system(self) -> tuple[str, str | None]:
@@ -71,6 +74,8 @@ class Guest(Model):
             data.pop("kernel", None)
         if self.clock is Clock.REAL:
             data.pop("clock", None)
+        if not self.disturb:
+            data.pop("disturb", None)
         return data
 
     @field_validator("kernel")

@@ -115,6 +115,8 @@ class SealedBackend:
         self._now = 0.0
         self._ended: LabError | None = None
         """Why there are no more results."""
+        self.log = ""
+        """Kernel messages of the last cell's guests so far."""
         self._lost_bytes: list[Mapping[str, int]] = []
         """For each power cut: bytes in the disks' caches that were lost, by serial."""
         self._statistics: Mapping[str, region.Statistics] = {}
@@ -127,6 +129,7 @@ class SealedBackend:
             programs(trial)
         self._space = cell.space
         self._done, self._snapshots = [], []
+        self.log = ""
         self.guest_seconds, self._taken = 0.0, clock.now()
         self._take_trial()
 
@@ -339,6 +342,7 @@ class SealedBackend:
         self._statistics = state.disks
         log = self.record.path / "console.log"
         log.write_text(state.log, encoding="utf-8")
+        self.log += state.log
         before = self._now
         for number, answer in answers(state.output).items():
             self._answers[number] = replace(
