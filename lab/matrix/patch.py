@@ -35,6 +35,7 @@ from lab.model.scenario.guest import Guest
 from lab.plugins import catalog
 from lab.results.compare import side_of
 from lab.run.preparation import systems as guest_systems
+from lab.run.preparation.suites import check_suites
 from lab.store.runs import RunStore
 
 VERIFY: Final = ("fio-verify", "fio-verify-raid0")
@@ -157,6 +158,20 @@ def matrix_of(asked: Asked, names: Sequence[str], kernel: str | None, work: Path
     path = work / "patch.yaml"
     path.write_text(json.dumps(document, indent=1), encoding="utf-8")
     return compile_matrix(path)
+
+
+def check(asked: Asked, work: Path) -> CompiledMatrix:
+    """Return the checks on the image itself, before anything is built.
+
+    ``InputError``: a scenario or a suite's directory is wrong, or the image has no headers.
+    """
+    guest_systems.recipe_of(Guest(image=asked.image, kernel=asked.kernel))
+    compiled = matrix_of(asked, (asked.image,), None, work)
+    for job in compiled.jobs:
+        if job.compiled is None:
+            raise InputError(job.broken)
+        check_suites(job.compiled)
+    return compiled
 
 
 def known_failures(name: str | None) -> tuple[Expected, ...]:

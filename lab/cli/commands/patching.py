@@ -18,7 +18,6 @@ from lab.cli.options import AcceptExpired, Fresh, Json, console, print_json, sha
 if TYPE_CHECKING:
     from lab.host.images.series import Series
     from lab.matrix.file import CompiledMatrix
-    from lab.matrix.patch import Asked
     from lab.model.matrix.patch import PatchResult
     from lab.model.matrix.record import MatrixRun
     from lab.run.options import RunOptions
@@ -207,8 +206,9 @@ def patch(
     if out is not None:
         check_directory(out, "--out")
     with patching.read(asked) as (target, found), TemporaryDirectory(prefix="lab-patch-") as work:
+        checks = patching.check(asked, Path(work))
         if plan:
-            _plan(asked, target, found, Path(work), how, as_json=as_json)
+            _plan(checks, target, found, how, as_json=as_json)
             return
         with Spinner("preparing both sides") as spinner:
             made = patching.built(asked, target, found, spinner.show)
@@ -245,14 +245,12 @@ def _listed(given: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _plan(
-    asked: Asked, target: str, series: Series, work: Path, how: RunOptions, *, as_json: bool
+    compiled: CompiledMatrix, target: str, series: Series, how: RunOptions, *, as_json: bool
 ) -> None:
     """Print the patches, and the jobs of one side."""
-    from lab.matrix.patch import matrix_of
     from lab.matrix.plan import host_of, plan_of
     from lab.report.content.matrix import plan_page
 
-    compiled = matrix_of(asked, (asked.image,), None, work)
     record = plan_of(compiled, host_of(how.jobs), accept_expired=how.accept_expired)
     titles = [patch.title for patch in series.patches]
     if as_json:

@@ -101,7 +101,7 @@ def _of_range(given: str, tree: Path | None, work: Path) -> tuple[list[tuple[Pat
         raise InputError(f"the git range '{given}': there is no directory '{place}'")
     mbox = work / "range.mbox"
     words = f"{match['base']}..{match['tip']}"
-    options = ("--stdout", "--no-signature", "--full-index", "--binary", "--no-cover-letter")
+    options = ("--no-signature", "--full-index", "--binary", "--no-cover-letter")
     # A repository with the settings of its owner: the user's own, named by the user.
     done = process.run(
         [*_GIT, "-C", place, "format-patch", *options, f"--output={mbox.absolute()}", words, "--"],
