@@ -111,7 +111,7 @@ def built(asked: Asked, target: Target, series: Series, progress: images.Progres
         progress(f"building {target} with the series", None)
         patched = buildtree.compiled(tree, work / "patched", work)
         progress(f"building {target} without the series", None)
-        base = buildtree.compiled(tree, work / "base", work)
+        base = buildtree.unpatched(tree, work / "base", work)
     buildtree.check_depends(base, patched)
     return Built(
         target=target,

@@ -2,7 +2,7 @@
 
 ::
 
-    images/.tree-KEY/    root/ (compiler, headers, build tools), source.tar, lock
+    images/.tree-KEY/    root/ (compiler, headers, build tools), source.tar, built-*/, lock
 
 A tree is made once for each kernel or mdadm. md's modules then take seconds. `lab image prune`
 removes it. Both sides of a comparison are the same image with the same files replaced.
@@ -148,6 +148,23 @@ def compiled(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
         first = wrong[0] if wrong else "; ".join(text.strip().splitlines()[-LOG_LINES:])
         raise InputError(f"the source does not compile: {first.replace('/build/', '')}") from error
     return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+def unpatched(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
+    """Return what is built from the source as it is; it is built once, and kept in the tree."""
+    script = (image_recipes.directory() / REBUILD).read_bytes()
+    kept = tree.directory / f"built-{hashlib.sha256(script).hexdigest()[:12]}"
+    if not kept.is_dir():
+        made = work / "kept"
+        made.mkdir()
+        for name, data in compiled(tree, source, work).items():
+            (made / name).write_bytes(data)
+        try:
+            files.publish(made, kept)
+        except HostError:
+            if not kept.is_dir():  # another process was faster
+                raise
+    return {path.name: path.read_bytes() for path in sorted(kept.iterdir())}
 
 
 def check_depends(base: Mapping[str, bytes], patched: Mapping[str, bytes]) -> None:
