@@ -109,9 +109,10 @@ def built(asked: Asked, target: Target, series: Series, progress: images.Progres
         image_series.apply(series, tree.source, work / "patched")
         image_series.unpack(tree.source, work / "base")
         progress(f"building {target} with the series", None)
-        patched = buildtree.compiled(tree, work / "patched", work)
+        digests = [patch.sha256 for patch in series.patches]
+        patched = buildtree.built(tree, work / "patched", work, digests)
         progress(f"building {target} without the series", None)
-        base = buildtree.unpatched(tree, work / "base", work)
+        base = buildtree.built(tree, work / "base", work, ())
     buildtree.check_depends(base, patched)
     return Built(
         target=target,

@@ -15,7 +15,7 @@ import hashlib
 import lzma
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -127,7 +127,7 @@ def _reason(log: str, plan: BuildTree, image: Image) -> HostError | InputError:
     return HostError(f"the build tree of {plan.key} was not made: {last}")
 
 
-def compiled(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
+def _compiled(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
     """Return what is built from a patched source, by file name.
 
     ``source`` is written to. ``InputError``: it does not compile; the message has the compiler's
@@ -150,14 +150,24 @@ def compiled(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
-def unpatched(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
-    """Return what is built from the source as it is; it is built once, and kept in the tree."""
-    script = (image_recipes.directory() / REBUILD).read_bytes()
-    kept = tree.directory / f"built-{hashlib.sha256(script).hexdigest()[:12]}"
+def built(tree: KeptTree, source: Path, work: Path, patches: Sequence[str]) -> dict[str, bytes]:
+    """Return what is built from a source, by file name; it is built once, and kept in the tree.
+
+    ``patches``: digests of those applied. ``InputError``: it does not compile.
+    """
+    script = (image_recipes.directory() / REBUILD).read_text(encoding="utf-8")
+    digest = hashlib.sha256("\0".join((script, *patches)).encode()).hexdigest()
+    kept = tree.directory / f"built-{digest[:12]}"
     if not kept.is_dir():
-        made = work / "kept"
+        made = work / f"{source.name}.kept"
         made.mkdir()
-        for name, data in compiled(tree, source, work).items():
+        try:
+            found = _compiled(tree, source, work)
+        except InputError as error:
+            if patches:
+                raise
+            raise HostError(f"without the series {error.message}") from error
+        for name, data in found.items():
             (made / name).write_bytes(data)
         try:
             files.publish(made, kept)
