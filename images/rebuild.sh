@@ -29,9 +29,9 @@ md)
         exit 1
         ;;
     esac
-    # shellcheck disable=SC2086 # a list of words
-    chroot "$root" make -C "$headers" M=/build/drivers/md -j "$(nproc)" $modules
     # Debug information and its digest change with each comment, and nothing of what runs.
+    # shellcheck disable=SC2086 # a list of words
+    chroot "$root" make -C "$headers" M=/build/drivers/md KCFLAGS=-g0 -j "$(nproc)" $modules
     for module in $modules; do
         chroot "$root" strip --strip-debug --remove-section=.note.gnu.build-id \
             "/build/drivers/md/$module"
@@ -41,7 +41,8 @@ md)
 mdadm)
     chroot "$root" make -C /build -j "$(nproc)" mdadm mdmon
     for program in mdadm mdmon; do
-        chroot "$root" strip --remove-section=.note.gnu.build-id "/build/$program"
+        chroot "$root" strip --strip-all --remove-section=.note.gnu.build-id \
+            "/build/$program"
         cp "$root/build/$program" "$out/"
     done
     ;;

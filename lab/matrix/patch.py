@@ -106,20 +106,17 @@ def built(asked: Asked, target: Target, series: Series, progress: images.Progres
         buildtree.held(plan, image, progress) as tree,
         image_workspace.workspace(f"{asked.image}-patch") as work,
     ):
-        image_series.apply(series, tree.source, work / "patched")
-        image_series.unpack(tree.source, work / "base")
-        progress(f"building {target} with the series", None)
-        digests = [patch.sha256 for patch in series.patches]
-        patched = buildtree.built(tree, work / "patched", work, digests)
         progress(f"building {target} without the series", None)
-        base = buildtree.built(tree, work / "base", work, ())
-    buildtree.check_depends(base, patched)
+        base = buildtree.unpatched(tree, work)
+        progress(f"building {target} with the series", None)
+        patched = buildtree.patched(tree, base, series, work)
+    buildtree.check_depends(base.files, patched)
     return Built(
         target=target,
         series=series,
-        base=buildtree.with_built(image, target, base, progress),
+        base=buildtree.with_built(image, target, base.files, progress),
         patched=buildtree.with_built(image, target, patched, progress),
-        identical=base == patched,
+        identical=base.files == patched,
     )
 
 

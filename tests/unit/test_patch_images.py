@@ -162,20 +162,19 @@ def test_a_held_tree_can_be_held_twice(image: Image) -> None:
             pass
 
 
-@pytest.mark.parametrize(
-    ("patches", "error"), [(("1",), InputError), ((), HostError)], ids=["patched", "base"]
-)
-def test_a_source_that_does_not_compile_is_told_and_not_kept(
-    image: Image, tmp_path: Path, patches: tuple[str, ...], error: type[Exception]
-) -> None:
+def test_a_source_that_does_not_compile_is_told_and_not_kept(image: Image, tmp_path: Path) -> None:
     """Without the series it is not the user's fault."""
     place = tree_of(image)
+    (tmp_path / "empty").mkdir()
+    run("tar", "-C", tmp_path / "empty", "-cf", place / "source.tar", ".")
     recipe = image_recipes.load("debian-12")[1]
     plan = build_tree(Target.MD, recipe, image.manifest, buildtree.hook())
-    source = tmp_path / "source"
-    source.mkdir()
-    with buildtree.held(plan, image, silent) as tree, pytest.raises(error, match="compile"):
-        buildtree.built(tree, source, tmp_path, patches)
+    with buildtree.held(plan, image, silent) as tree:
+        with pytest.raises(InputError, match="compile"):
+            buildtree.compiled(tree, tmp_path / "empty", tmp_path)
+        (tmp_path / "again").mkdir()
+        with pytest.raises(HostError, match="compile"):
+            buildtree.unpatched(tree, tmp_path / "again")
     assert not list(place.glob("built-*"))
 
 

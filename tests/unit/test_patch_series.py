@@ -98,7 +98,8 @@ def read(tmp_path: Path, lab_home: Path) -> Read:
 
 def applied(series: Series, source: Path, tmp_path: Path) -> str:
     tree = tmp_path / "tree"
-    image_series.apply(series, source, tree)
+    image_series.begin(source, tree)
+    image_series.apply(series, tree)
     return (tree / FILE).read_text(encoding="utf-8")
 
 
@@ -176,11 +177,11 @@ def test_a_range_merges_three_ways(repository: Path, read: Read, tmp_path: Path)
     with tarfile.open(tmp_path / "source.tar", "w") as tar:
         tar.add(other / "drivers", "drivers")
     first = git(repository, "format-patch", "--stdout", "tip~3..tip~2")
+    alone = tmp_path / "alone"
+    alone.mkdir()
     (tmp_path / "first.mbox").write_text(first, encoding="utf-8")
     with pytest.raises(InputError, match="does not apply"):
-        image_series.apply(
-            read(tmp_path / "first.mbox"), tmp_path / "source.tar", tmp_path / "alone"
-        )
+        applied(read(tmp_path / "first.mbox"), tmp_path / "source.tar", alone)
     ranged = read(f"{repository}:tip~3..tip~2")
     text = applied(ranged, tmp_path / "source.tar", tmp_path)
     assert "line 3, größer" in text
@@ -225,7 +226,7 @@ def test_paths_outside_of_the_source_are_refused(
     text = f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+owned\n"
     (tmp_path / "one.patch").write_text(text, encoding="utf-8")
     with pytest.raises(InputError):  # git refuses on its own, too
-        image_series.apply(read(tmp_path / "one.patch"), source, tmp_path / "tree")
+        applied(read(tmp_path / "one.patch"), source, tmp_path)
     with pytest.raises(InputError, match="outside of the source"):
         target_of({"1: x": [path]})
     assert not (tmp_path / "x").exists()
@@ -242,7 +243,7 @@ def test_no_link_leads_out_of_the_source(source: Path, read: Read, tmp_path: Pat
     )
     (tmp_path / "one.patch").write_text(text, encoding="utf-8")
     with pytest.raises(InputError):
-        image_series.apply(read(tmp_path / "one.patch"), source, tmp_path / "tree")
+        applied(read(tmp_path / "one.patch"), source, tmp_path)
     assert not list((tmp_path / "aim").iterdir())
 
 

@@ -15,7 +15,7 @@ import hashlib
 import lzma
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,8 +27,10 @@ from lab.compile.image import log as image_log
 from lab.compile.image.series import REBUILD, TREE, BuildTree, Target, depends, images_key
 from lab.core.errors import HostError, InputError, ToolError
 from lab.host.images import recipes as image_recipes
+from lab.host.images import series as image_series
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
+from lab.host.images.series import Series
 from lab.host.images.store import Progress
 from lab.host.system import files, process
 from lab.model.image.manifest import Image, ImageFile
@@ -127,7 +129,7 @@ def _reason(log: str, plan: BuildTree, image: Image) -> HostError | InputError:
     return HostError(f"the build tree of {plan.key} was not made: {last}")
 
 
-def _compiled(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
+def compiled(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
     """Return what is built from a patched source, by file name.
 
     ``source`` is written to. ``InputError``: it does not compile; the message has the compiler's
@@ -150,31 +152,51 @@ def _compiled(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
-def built(tree: KeptTree, source: Path, work: Path, patches: Sequence[str]) -> dict[str, bytes]:
-    """Return what is built from a source, by file name; it is built once, and kept in the tree.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What was built from a source."""
 
-    ``patches``: digests of those applied. ``InputError``: it does not compile.
+    files: Mapping[str, bytes]
+    """By name."""
+    source: Path
+    """The source with all objects: what is changed in a copy of it is built in seconds."""
+
+
+def unpatched(tree: KeptTree, work: Path) -> Built:
+    """Return what is built from the source as it is; it is built once, and kept in the tree.
+
+    ``HostError``: it does not compile.
     """
-    script = (image_recipes.directory() / REBUILD).read_text(encoding="utf-8")
-    digest = hashlib.sha256("\0".join((script, *patches)).encode()).hexdigest()
-    kept = tree.directory / f"built-{digest[:12]}"
+    script = (image_recipes.directory() / REBUILD).read_bytes()
+    kept = tree.directory / f"built-{hashlib.sha256(script).hexdigest()[:12]}"
     if not kept.is_dir():
-        made = work / f"{source.name}.kept"
-        made.mkdir()
+        made = work / "kept"
+        (made / "files").mkdir(parents=True)
+        image_series.begin(tree.source, made / "source")
         try:
-            found = _compiled(tree, source, work)
+            found = compiled(tree, made / "source", work)
         except InputError as error:
-            if patches:
-                raise
             raise HostError(f"without the series {error.message}") from error
         for name, data in found.items():
-            (made / name).write_bytes(data)
+            (made / "files" / name).write_bytes(data)
         try:
-            files.publish(made, kept)
+            files.move(made, kept)
         except HostError:
             if not kept.is_dir():  # another process was faster
                 raise
-    return {path.name: path.read_bytes() for path in sorted(kept.iterdir())}
+    found = {path.name: path.read_bytes() for path in sorted((kept / "files").iterdir())}
+    return Built(files=found, source=kept / "source")
+
+
+def patched(tree: KeptTree, base: Built, series: Series, work: Path) -> dict[str, bytes]:
+    """Return what is built with the series, by file name.
+
+    ``InputError``: it does not apply, or does not compile.
+    """
+    copy = work / "patched"
+    process.run(["cp", "--archive", base.source, copy], timeout=300)
+    image_series.apply(series, copy)
+    return compiled(tree, copy, work)
 
 
 def check_depends(base: Mapping[str, bytes], patched: Mapping[str, bytes]) -> None:

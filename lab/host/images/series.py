@@ -167,19 +167,25 @@ def _paths(numstat: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def apply(series: Series, source: Path, tree: Path) -> None:
-    """Unpack ``source`` (a tar file) into the new directory ``tree``, and apply every patch.
+def begin(source: Path, tree: Path) -> None:
+    """Unpack ``source``, a tar file of the archive's packages, into a new git repository."""
+    tree.mkdir()
+    process.run(["tar", "--no-same-owner", "-C", tree, "-xf", source], timeout=300)
+    _git(tree, "init", "--quiet", "--template=", "--initial-branch=source")
+    _git(tree, "add", "--all", "--force")
+
+
+def apply(series: Series, tree: Path) -> None:
+    """Apply every patch to a repository that `begin` made, or to a copy of it.
 
     Three ways: a range brings the files that it was made from. ``InputError`` names patch, file and
     hunk that do not apply.
     """
-    unpack(source, tree)
-    _git(tree, "init", "--quiet", "--template=", "--initial-branch=source")
     if series.objects is not None:
         (tree / ".git/objects/info").mkdir(parents=True, exist_ok=True)
         line = f"{series.objects}\n"
         (tree / ".git/objects/info/alternates").write_text(line, encoding="utf-8")
-    _git(tree, "add", "--all", "--force")
+    _git(tree, "update-index", "--refresh", "-q", check=False)  # a copy has other inodes
     of = len(series.patches)
     for number, patch in enumerate(series.patches, 1):
         if all(path.startswith(UNBUILT) for path in patch.paths):
@@ -196,13 +202,6 @@ def apply(series: Series, source: Path, tree: Path) -> None:
         said = _git(tree, *words, str(patch.file), check=False).stderr + done.stderr
         which = f"patch {number} of {of} ('{patch.title}')"
         raise InputError(f"{which} does not apply to the image's source: {_where(said, patch)}")
-    _git(tree, "add", "--all", "--force")
-
-
-def unpack(source: Path, tree: Path) -> None:
-    """Unpack a source's tar file, which the archive's packages made, into a new directory."""
-    tree.mkdir()
-    process.run(["tar", "--no-same-owner", "-C", tree, "-xf", source], timeout=300)
 
 
 def _where(said: str, patch: Patch) -> str:
