@@ -120,7 +120,7 @@ def patch(
         typer.Option(
             "--expected",
             metavar="MATRIX",
-            help="A matrix's name or file: its known failures are not held against the series.",
+            help="A matrix's name or file. Its known failures do not count as worse.",
             autocompletion=completion.matrix_names,
             show_default=False,
         ),
@@ -268,7 +268,7 @@ def _run(
     context: typer.Context, compiled: CompiledMatrix, how: RunOptions, *, verbose: bool
 ) -> tuple[MatrixRun, Path]:
     """Run the jobs on both images; return the record and its directory."""
-    from lab.cli.display.again import kept_of_matrix, told
+    from lab.cli.display.again import kept_of_patch, told
     from lab.matrix import run as running
     from lab.matrix.plan import host_of, plan_of
     from lab.store import matrix_runs
@@ -282,7 +282,7 @@ def _run(
         follow=lambda job, one: follow(job, one, how, None, verbose=verbose),
         ended=lambda job: job_ended(job, None, directory),
     )
-    with told(lambda _: kept_of_matrix(context, directory)):
+    with told(lambda _: kept_of_patch(context, directory)):
         record = running.run_jobs(compiled, directory, matrix_runs.load(directory), options)
     return record, directory
 
