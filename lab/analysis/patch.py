@@ -39,6 +39,9 @@ MARGIN: Final = 0.05
 """Default margin: modules with code that does nothing moved no value of a sealed cell by more."""
 FEW: Final = 4.0
 """Smallest difference of a count that matters: a superblock's write more or less is none."""
+SHORT: Final = 0.05
+"""Shortest time, in seconds, of a workload whose rates are compared: fio counts milliseconds. Times
+of faults must differ by more, since they come from the kernel's log and from waiting."""
 CROSSED: Final = 0.01
 """Largest relative difference of a value at which a changed verdict only crosses a limit."""
 FLUSHES: Final = "disk_flushes"
@@ -127,9 +130,12 @@ def _cell(
     changed, largest, where = [], 0.0, ""
     better = directions(patched.cells[b.id])
     there = {(m.workload, m.metric): m for m in b.measurements}
+    brief = _brief(a) | _brief(b)
     for one in a.measurements:
         other = there.get((one.workload, one.metric))
         if other is None or _TAILS in one.metric:
+            continue
+        if _too_short(one, other, brief):
             continue
         if contended(a.checks, one.workload) or contended(b.checks, one.workload):
             continue
@@ -181,6 +187,18 @@ def _value(
     if found is None or abs(found.change) <= margin or found.verdict is Change.SAME:
         return change, Effect.SAME
     return change, effect if found.verdict is Change.CHANGED else Effect.INCONCLUSIVE
+
+
+def _brief(cell: CellResult) -> set[str]:
+    """Return the workloads and faults that took less than `SHORT`."""
+    return {m.workload for m in cell.measurements if m.metric == "seconds" and m.median < SHORT}
+
+
+def _too_short(first: CellMeasurement, second: CellMeasurement, brief: set[str]) -> bool:
+    """Return whether two values are too close to the tool's resolution to be compared."""
+    if first.unit == "s" and first.metric.endswith("seconds"):
+        return abs(second.median - first.median) < SHORT
+    return first.unit in ("B/s", "1/s") and first.workload in brief
 
 
 _COUNTS: Final = frozenset(metric.name for metric in COUNTERS)

@@ -40,7 +40,13 @@ CELL: Final = next(
 )
 TODAY: Final = date(2026, 11, 24)
 UNITS: Final = {"throughput": "B/s", "latency": "s", "disk_reads": "1", "disk_writes": "1"}
-UNITS_OF_FAULTS: Final = {"mismatch_cnt": "sectors", "re_added": "1", "written_bytes": "B"}
+UNITS_OF_FAULTS: Final = {
+    "seconds": "s",
+    "sync_seconds": "s",
+    "mismatch_cnt": "sectors",
+    "re_added": "1",
+    "written_bytes": "B",
+}
 Values = Mapping[tuple[str, str], float | Sequence[float]]
 
 
@@ -154,6 +160,16 @@ def test_every_trial_must_differ() -> None:
     assert effects(table(base, side({("small", "throughput"): (90.0, 88.0, 82.0)}))) == {}
     apart = side({("small", "throughput"): (70.0, 71.0, 72.0)})
     assert effects(table(base, apart)) == {"small: throughput": Effect.WORSE}
+
+
+def test_rates_and_times_near_the_tools_resolution_are_not_compared() -> None:
+    """fio's six milliseconds become seven."""
+    brief = [{("w", "seconds"): s, ("w", "throughput"): 5.0 / s} for s in (0.006, 0.007)]
+    assert effects(table(*map(side, brief))) == {}
+    long = [{("w", "seconds"): s, ("w", "throughput"): 5.0 / s} for s in (0.6, 0.7)]
+    assert set(effects(table(*map(side, long)))) == {"w: seconds", "w: throughput"}
+    fault = [{("returned", "sync_seconds"): s} for s in (0.001, 0.02)]
+    assert effects(table(*map(side, fault))) == {}
 
 
 def test_in_real_time_one_measurement_shows_nothing() -> None:
