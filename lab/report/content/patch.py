@@ -38,11 +38,12 @@ def as_markdown(result: PatchResult) -> str:
     of = f"{result.against} of {_cell(result.image)}"
     versions = [f"Linux {result.kernel}" if result.kernel else ""]
     versions += [f"mdadm {result.mdadm}" if result.mdadm else ""]
+    number = len(result.patches)
     lines = [
         f"### lab patch: {sentence(result)}",
         "",
-        f"{len(result.patches)} patches for {of} ({', '.join(filter(None, versions))});"
-        f" margin {result.margin:.0%}",
+        f"{number} patch{'es' if number != 1 else ''} for {of}"
+        f" ({', '.join(filter(None, versions))}); margin {result.margin:.0%}",
         "",
         *(f"{number}. {_cell(patch.title)}" for number, patch in enumerate(result.patches, 1)),
         "",
