@@ -193,6 +193,7 @@ def result_of(
     today = datetime.fromisoformat(started).date()
     manifest = made.base.manifest
     base, patched = _by_scenario(record, made.base), _by_scenario(record, made.patched)
+    own = {Path(name).stem: name for name in asked.claims if name.endswith((".yaml", ".yml"))}
     found: list[PatchRow] = []
     untested: list[str] = []
     for name, job in base.items():
@@ -211,6 +212,7 @@ def result_of(
                 image=made.patched.name,
                 base=side_of(RunStore(Path(job.run))),
                 patched=side_of(run),
+                path=own.get(name, ""),
                 overrides=tuple(t for t in overrides if not t.startswith("guest.image=")),
             )
             found += rows(sides, margin=margin, expected=expected, today=today)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -279,6 +280,8 @@ def test_a_command_repeats_the_cell_with_the_series() -> None:
     sets = words[5::2]
     assert sets[0] == "guest.image=debian-12+md-2"
     assert set(sets[1:]) == {"guest.clock=virtual", "array.level=5", "array.bitmap=internal"}
+    own = dataclasses.replace(sides, path="dir/my.yaml")
+    assert shlex.split(rows(own, margin=MARGIN, today=TODAY)[1].command)[3] == "dir/my.yaml"
     again = compile_scenario(
         catalog.scenario_path("fio-verify"),
         overrides=[_override(text) for text in sets],
