@@ -62,7 +62,7 @@ def compare(first: Side, second: Side, least: float = LEAST) -> Comparison:
     Cells are paired by id; if the ids differ, by axes. Cells that have not run yet in a running run
     are left out, with the claims about them.
     """
-    every = _pairs(first.result, second.result)
+    every = pairs_of(first.result, second.result)
     pairs = [pair for pair in every if not any(cell.pending for cell in pair)]
     paired = {a.id for a, _ in every}, {b.id for _, b in every}
     level = each(CERTAIN, sum(len(_workloads(a, b) - _contended(a, b)) for a, b in pairs))
@@ -124,7 +124,8 @@ def _contended(*cells: CellResult) -> set[str]:
     return {m.workload for c in cells for m in c.measurements if contended(c.checks, m.workload)}
 
 
-def _pairs(first: Result, second: Result) -> list[tuple[CellResult, CellResult]]:
+def pairs_of(first: Result, second: Result) -> list[tuple[CellResult, CellResult]]:
+    """Return the cells that two runs have in common: by id, else by axes."""
     here = {cell.id: cell for cell in second.cells}
     same = [(cell, here[cell.id]) for cell in first.cells if cell.id in here]
     taken = {a.id for a, _ in same}

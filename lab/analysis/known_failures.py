@@ -27,11 +27,12 @@ def endings(
     An inconclusive or untested claim never fails it.
     """
     return tuple(
-        _ending(claim, _entries(job, result, claim.id, expected), today) for claim in result.claims
+        _ending(claim, entries_for(job, result, claim.id, expected), today)
+        for claim in result.claims
     )
 
 
-def _entries(
+def entries_for(
     job: JobRecord, result: Result, claim: str, expected: Sequence[Expected]
 ) -> list[Expected]:
     """Return the matrix's known failures that match this claim."""

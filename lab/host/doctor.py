@@ -23,6 +23,7 @@ PROGRAMS: Final = {
     "ssh": ("openssh-client", False, "`lab ssh`"),
     "mmdebstrap": ("mmdebstrap", False, "building images"),
     "mke2fs": ("e2fsprogs", False, "building images"),
+    "git": ("git", False, "`lab patch`"),
 }
 LIBVIRT: Final = "libvirt-daemon-system libvirt-daemon-driver-qemu"
 HEADERS: Final = "libvirt-dev python3-dev gcc libc6-dev pkgconf"

@@ -12,7 +12,7 @@ from lab.store.runs import RunStore
 
 def comparison_of(first: RunStore, second: RunStore, least: float) -> Comparison:
     """Compare two runs; ``InputError``: they have no cell in common."""
-    found = compare(_side(first), _side(second), least)
+    found = compare(side_of(first), side_of(second), least)
     if not found.cells:
         raise InputError(
             f"'{first.id}' and '{second.id}' have no cell in common",
@@ -22,7 +22,8 @@ def comparison_of(first: RunStore, second: RunStore, least: float) -> Comparison
 
 
 @understood
-def _side(run: RunStore) -> Side:
+def side_of(run: RunStore) -> Side:
+    """Return a run for a comparison."""
     stored = run.load_run()
     return Side(
         result=result_of(run),

@@ -26,6 +26,7 @@ from lab.core.units import shortened
 from lab.host.system import files
 from lab.host.system.process import uninterrupted
 from lab.model.execution.procedure import BeginWorkload, Timed
+from lab.model.matrix.patch import Effect, PatchResult, PatchRow
 from lab.model.matrix.record import ClaimEnding, Ending, JobResult, JobState, MatrixResult
 from lab.model.result.document import UNDER_WAY, CellResult, ClaimResult, Outcome, Result, RunState
 from lab.model.scenario.claim import Claim, Verdict, matches
@@ -117,12 +118,12 @@ def written(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
     files.write(path, junit_of(told[0]))
 
 
-def check_file(path: Path) -> None:
+def check_file(path: Path, option: str = "--junit") -> None:
     """``InputError``: no file can be made there."""
     if path.is_dir():
-        raise InputError(f"--junit {path}: is a directory, and the name of a file is needed")
+        raise InputError(f"{option} {path}: is a directory, and the name of a file is needed")
     if not path.absolute().parent.is_dir():
-        raise InputError(f"--junit {path}: there is no directory '{path.parent}'")
+        raise InputError(f"{option} {path}: there is no directory '{path.parent}'")
 
 
 def _sentence(error: BaseException) -> str:
@@ -344,6 +345,55 @@ def _expected(case: Case, claim: ClaimEnding | None) -> Case:
     if claim.fails:
         return dataclasses.replace(case, ending="failure", kind=claim.ending.value, reason=reason)
     return dataclasses.replace(case, out=f"{claim.remark}\n{case.out}")
+
+
+_EFFECTS: Final[Mapping[Effect, CaseEnding]] = {
+    Effect.SAME: "passed",
+    Effect.BETTER: "passed",
+    Effect.WORSE: "failure",
+    Effect.BROKEN: "failure",
+    Effect.INCONCLUSIVE: "skipped",
+}
+
+
+def patch_junit(result: PatchResult) -> str:
+    """Return the document of a patch series: a suite per scenario, a case per check."""
+    properties = {"series": result.series, "base": result.base.image}
+    properties |= {"patched": result.patched.image}
+    suites = [
+        Suite(
+            name=name,
+            started=result.started,
+            host="",
+            seconds=0.0,
+            cases=tuple(_row_case(row) for row in result.rows if row.scenario == name),
+            properties=properties,
+        )
+        for name in dict.fromkeys(row.scenario for row in result.rows)
+    ]
+    if result.untested or not suites:
+        cases = [
+            Case(name=THE_RUN, ending="error", kind=JobState.BROKEN.value, reason=reason)
+            for reason in result.untested
+        ] or [Case(name=THE_RUN, out="\n".join(result.remarks))]
+        suites.append(
+            Suite(name="patch", started=result.started, host="", seconds=0.0, cases=tuple(cases))
+        )
+    return junit_xml(*suites)
+
+
+def _row_case(row: PatchRow) -> Case:
+    ending = _EFFECTS[row.verdict]
+    values = f"base {row.base}, patched {row.patched}"
+    difference = f" ({row.difference})" if row.difference else ""
+    reason = "\n".join(filter(None, (f"{row.verdict.value}: {values}{difference}", row.reason)))
+    return Case(
+        name=row.check,
+        ending=ending,
+        kind="" if ending == "passed" else row.verdict.value,
+        reason=reason if ending != "passed" else "",
+        out="\n".join(filter(None, (reason if ending == "passed" else "", row.command))),
+    )
 
 
 def junit_xml(*suites: Suite) -> str:

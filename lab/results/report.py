@@ -235,15 +235,15 @@ def write_charts(store: RunStore, directory: Path) -> tuple[Path, ...]:
     return tuple(written)
 
 
-def check_directory(path: Path) -> None:
+def check_directory(path: Path, option: str = "--report") -> None:
     """``InputError``: no directory can be made there."""
     nearest = path.absolute()
     while not nearest.exists():
         nearest = nearest.parent
     if not nearest.is_dir():
-        raise InputError(f"--report {path}: '{nearest}' is a file, and a directory is needed")
+        raise InputError(f"{option} {path}: '{nearest}' is a file, and a directory is needed")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(f"--report {path}: nothing can be written to '{nearest}'")
+        raise InputError(f"{option} {path}: nothing can be written to '{nearest}'")
 
 
 def write_site(

@@ -35,7 +35,8 @@ from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import LEFT_OUT, Suite, SuiteParameters
 from lab.plugins import catalog
 from lab.plugins.workloads._suites import LONGEST_REASON
-from lab.report.content.tables import figures_table, tests_table
+from lab.report.content import tables
+from lab.report.content.tables import figures_table
 from lab.report.html.page import charts_of, run_page
 from lab.report.terminal.comparison import comparison_page
 from lab.results.compare import comparison_of
@@ -623,7 +624,7 @@ def said(found: Comparison) -> str:
 def test_a_suites_report_is_a_table_of_its_tests_and_no_charts(tmp_path: Path, mdadm: Ran) -> None:
     page = page_of(stored(tmp_path, mdadm, whole(mdadm), text=SCENARIO))
     assert charts_of(page) == ()
-    table = tests_table(page)
+    table = tables.tests_table(page)
     assert [(line.values[0][2:], line.values[1]) for line in table.rows] == [
         *(("failed", "01bad"), ("failed", "01worse"), ("skipped", "02lacks")),
         *(("skipped", "02skips"), ("passed", "00good"), ("passed", "03after")),

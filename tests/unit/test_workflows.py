@@ -18,7 +18,15 @@ from tests.fakes import Cli
 ROOT = Path(__file__).resolve().parents[2]
 GITHUB = ROOT / ".github/workflows/nightly.yml"
 GITLAB = ROOT / ".gitlab-ci.yml"
-SCHEMAS = {GITHUB: "vendor.github-workflows", GITLAB: "vendor.gitlab-ci"}
+PATCH = ROOT / ".github/workflows/patch.yml"
+ACTION = ROOT / "action.yml"
+MATRICES = (GITHUB, GITLAB)
+SCHEMAS = {
+    GITHUB: "vendor.github-workflows",
+    GITLAB: "vendor.gitlab-ci",
+    PATCH: "vendor.github-workflows",
+    ACTION: "vendor.github-actions",
+}
 
 
 def ran(*command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -40,17 +48,19 @@ def test_each_file_is_what_its_service_reads(file: Path, tmp_path: Path) -> None
     assert ended.returncode == 0, ended.stdout
     wrong = tmp_path / "wrong.yml"
     spoilt = file.read_text().replace("runs-on:", "runs-on-:").replace("parallel: 4", "parallel: x")
+    spoilt = spoilt.replace("using: composite", "using: nothing")
     wrong.write_text(spoilt)
     assert ran(*check, wrong).returncode == 1
 
 
-def test_the_workflow_is_safe_by_its_linter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", [GITHUB, PATCH, ACTION], ids=lambda file: file.stem)
+def test_the_workflow_is_safe_by_its_linter(tmp_path: Path, file: Path) -> None:
     """Actions are pinned, no credentials are left, no expansion in a shell."""
     zizmor = (program("zizmor"), "--offline", "--no-progress", "--quiet")
-    ended = ran(*zizmor, GITHUB)
+    ended = ran(*zizmor, file)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    wrong = tmp_path / "wrong.yml"
-    wrong.write_text(re.sub(r"actions/cache@\w+", "actions/cache@v4", GITHUB.read_text()))
+    wrong = tmp_path / file.name  # zizmor knows an action by its name
+    wrong.write_text(re.sub(r"(actions/[a-z-]+)@\w+", r"\1@v4", file.read_text()))
     assert ran(*zizmor, wrong).returncode != 0
 
 
@@ -62,6 +72,48 @@ def test_the_workflow_is_right_by_actionlint(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yml"
     wrong.write_text(GITHUB.read_text().replace("matrix.shard", "matrix.shart"))
     assert "shart" in ran(actionlint, wrong).stdout
+
+
+def test_the_workflow_of_a_series_gives_the_action_inputs_that_it_has(tmp_path: Path) -> None:
+    """actionlint reads ``action.yml`` of ``uses: ./``."""
+    actionlint = program("actionlint")
+    ended = ran(actionlint, PATCH)
+    assert ended.returncode == 0, ended.stdout
+    wrong = tmp_path / ".github/workflows/wrong.yml"
+    wrong.parent.mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "action.yml").write_text(ACTION.read_text())
+    wrong.write_text(PATCH.read_text().replace("series: ${{ runner", "serie: ${{ runner"))
+    assert '"serie"' in ran(actionlint, wrong).stdout
+
+
+def test_the_action_uses_options_of_lab_patch_and_no_secrets(cli: Cli) -> None:
+    action = document(ACTION)
+    steps = action["runs"]["steps"]
+    script = next(step["run"] for step in steps if step.get("id") == "patch")
+    known = cli("patch", "--help").stdout
+    options = set(re.findall(r" (--[a-z-]+)", script)) - {"--"}
+    assert {"--image", "--tree", "--junit", "--markdown"} <= options
+    assert all(option in known for option in options)
+    own = next(step["env"] for step in steps if step.get("id") == "patch")
+    given = {text for text in action["inputs"] if any(f"inputs.{text} " in v for v in own.values())}
+    assert given == set(action["inputs"])
+    for file in (ACTION, PATCH):
+        assert "secrets" not in file.read_text().replace("no secrets", "")
+    assert "GITHUB_STEP_SUMMARY" in script
+
+
+def test_the_guides_workflow_is_one(tmp_path: Path) -> None:
+    """The workflow that the guide shows for other repositories is valid, and uses real inputs."""
+    guide = (ROOT / "docs/howto/patch.md").read_text()
+    text = re.search(r"```yaml title=\"\.github/workflows/md\.yml\"\n(.*?)```", guide, re.DOTALL)
+    assert text is not None
+    shown = tmp_path / "md.yml"
+    shown.write_text(text[1])
+    check = (program("check-jsonschema"), "--builtin-schema", "vendor.github-workflows")
+    assert ran(*check, shown).returncode == 0
+    steps = document(shown)["jobs"]["patch"]["steps"]
+    assert set(steps[-1]["with"]) <= set(document(ACTION)["inputs"])
 
 
 def document(file: Path) -> Any:
@@ -78,7 +130,7 @@ def lines(file: Path) -> Iterator[str]:
             yield from text.splitlines()
 
 
-@pytest.mark.parametrize("file", SCHEMAS)
+@pytest.mark.parametrize("file", MATRICES)
 def test_what_they_run_is_there(file: Path, cli: Cli) -> None:
     """Check each make target, and each command and option of the lab."""
     commands = [line.strip() for line in lines(file)]

@@ -248,15 +248,15 @@ def run_matrix(
     options = running.Options(
         how=how,
         out=out.absolute() if out else None,
-        follow=lambda job, one: _follow(job, one, how, where, verbose=verbose),
-        ended=lambda job: _ended(job, junit, directory),
+        follow=lambda job, one: follow(job, one, how, where, verbose=verbose),
+        ended=lambda job: job_ended(job, junit, directory),
     )
     _write_junit(junit, directory)
     found = _run(context, compiled, directory, record, options)
     written = None
     try:
         if report is not None:
-            _write_site(report.absolute(), found)
+            write_pages(report.absolute(), found)
             written = report
     finally:  # print the outcome even if the reports could not be written
         _tell(found, directory, written, as_json=as_json)
@@ -322,9 +322,10 @@ def _reach(where: Door, how: RunOptions) -> None:
 
 
 @contextmanager
-def _follow(
+def follow(
     job: JobRecord, compiled: Compiled, how: RunOptions, where: Door | None, *, verbose: bool
 ) -> Iterator[Follower]:
+    """Print the job, and show its progress while it runs."""
     from lab.cli.display.progress import Progress
     from lab.core.units import format_seconds
     from lab.matrix.run import Follower
@@ -338,7 +339,8 @@ def _follow(
         yield Follower(hands=hands, progress=progress.image, ready=progress.ready)
 
 
-def _ended(job: JobRecord, junit: Path | None, directory: Path) -> None:
+def job_ended(job: JobRecord, junit: Path | None, directory: Path) -> None:
+    """Print how the job ended, and update the JUnit file."""
     from lab.core.units import format_seconds
 
     took = f" after {format_seconds(job.took)}" if job.took is not None else ""
@@ -356,7 +358,8 @@ def _write_junit(junit: Path | None, directory: Path) -> None:
         files.write(junit, matrix_junit(matrix_result(directory, trends=False)))
 
 
-def _write_site(out: Path, found: MatrixResult) -> None:
+def write_pages(out: Path, found: MatrixResult) -> None:
+    """Write a page for each run, and an index."""
     from lab.cli.options import own_name
     from lab.core.errors import InputError
     from lab.matrix.run import runs_of

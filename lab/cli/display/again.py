@@ -85,12 +85,26 @@ def kept_of_matrix(context: typer.Context, directory: Path) -> str:
     )
 
 
+def kept_of_patch(context: typer.Context, directory: Path) -> str:
+    """Return the number of finished jobs of a patch series, and how to go on."""
+    from lab.model.matrix.record import JobState
+    from lab.store import matrix_runs
+
+    jobs = matrix_runs.load(directory).jobs
+    done = sum(job.state is JobState.DONE for job in jobs)
+    return (
+        f"{done} of {_counted(len(jobs), 'job')} done. The same command goes on, since cells in"
+        f" virtual time that are finished are not run again:\n  {command(context, None, ())}"
+    )
+
+
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
-def command(context: typer.Context, run: str, but: Collection[str]) -> str:
-    """Return the current command with ``--resume``, without the options in ``but``."""
+def command(context: typer.Context, run: str | None, but: Collection[str]) -> str:
+    """Return the current command with ``--resume`` (``None``: without), without the options in
+    ``but``."""
     at: Any = context
     words, options = [context.info_name or ""], list[str]()
     while at.parent is not None and at.parent.parent is not None:
@@ -108,4 +122,5 @@ def command(context: typer.Context, run: str, but: Collection[str]) -> str:
                 options.append(max(parameter.opts, key=len))
             elif one not in (None, False):
                 options += [max(parameter.opts, key=len), str(one)]
-    return f"{shlex.join([own_name(), *words, *options])} --resume {run}"
+    resumed = f" --resume {run}" if run is not None else ""
+    return f"{shlex.join([own_name(), *words, *options])}{resumed}"

@@ -87,18 +87,18 @@ def compile_build(
             ("rdump /etc found", *(f"dump {p} found/{_flat(p)}" for p in _elsewhere(recipe)))
         ),
     }
-    kernel = () if recipe.kernel_file else (_of_kernel_suite(recipe, recipe.kernel_package),)
+    kernel = () if recipe.kernel_file else (of_kernel_suite(recipe, recipe.kernel_package),)
     modules: tuple[str, ...] = ()
     if recipe.modules is not None:
         files |= _module_files(recipe.modules, brought)
         needed = _needed(recipe, recipe.modules)
-        modules = namespaced(_bootstrap(recipe, needed, MODULES, work), root=root)
+        modules = namespaced(bootstrap(recipe, needed, MODULES, work), root=root)
     return ImageBuild(
         files=files,
         modules=modules,
         remove_modules_root=namespaced(("rm", "-rf", f"{work}/{MODULES.root}"), root=root),
         bootstrap=namespaced(
-            _bootstrap(recipe, (*kernel, *recipe.packages), IMAGE, work), root=root
+            bootstrap(recipe, (*kernel, *recipe.packages), IMAGE, work), root=root
         ),
         make_disk=namespaced(
             (
@@ -131,7 +131,7 @@ MODULES: Final = RootFilesystem(root="modules-root", hook="modules.sh")
 HOOKS: Final = (IMAGE.hook, MODULES.hook)
 
 
-def _bootstrap(
+def bootstrap(
     recipe: ImageRecipe, packages: tuple[str, ...], tree: RootFilesystem, work: Path
 ) -> tuple[str, ...]:
     """Return mmdebstrap's command line for a tree with these packages of the recipe's archive."""
@@ -174,7 +174,7 @@ def _further_suite(recipe: ImageRecipe) -> str:
     return f'sed -n {shlex.quote(pattern)} "$1"/etc/apt/sources.list > {added}; test -s {added}'
 
 
-def _of_kernel_suite(recipe: ImageRecipe, package: str) -> str:
+def of_kernel_suite(recipe: ImageRecipe, package: str) -> str:
     """Return the package as an argument for apt; without ``/SUITE`` apt takes the image's own."""
     return f"{package}/{recipe.kernel_suite}" if recipe.kernel_suite else package
 
@@ -183,8 +183,8 @@ def _needed(recipe: ImageRecipe, modules: ModulesRecipe) -> tuple[str, ...]:
     """Return the packages for building modules; the headers depend on their compiler."""
     headers = f"linux-headers-{recipe.kernel_package.removeprefix(KERNEL_PREFIX)}"
     tools = () if modules.dkms else ("make", "patch", "xz-utils")
-    source = modules.source if modules.dkms else _of_kernel_suite(recipe, modules.source)
-    return (_of_kernel_suite(recipe, headers), source, *tools, *modules.packages)
+    source = modules.source if modules.dkms else of_kernel_suite(recipe, modules.source)
+    return (of_kernel_suite(recipe, headers), source, *tools, *modules.packages)
 
 
 def _module_files(modules: ModulesRecipe, brought: Brought) -> dict[str, str]:

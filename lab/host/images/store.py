@@ -4,6 +4,7 @@
 
     images/debian-12-0123456789ab/    disk.qcow2 kernel initrd manifest.json build.log
     images/.work-…/                   an image in progress; its builder holds the lock inside
+    images/.tree-…                    compiler and headers for `lab patch`; `prune` removes them
     images/.lock-…                    held while something is made; removed afterwards
 
 An image is complete or absent: it is made in a working directory and renamed into place. Nothing
@@ -27,6 +28,7 @@ from lab.core.errors import HostError, InputError
 from lab.host.images.workspace import (
     LOCK,
     REMOVING,
+    TREE,
     WORK,
     discard,
     home,
@@ -85,7 +87,7 @@ def list_images() -> Inventory:
     images: list[Image] = []
     skipped: list[Skipped] = []
     for entry in _entries():
-        if entry.name.startswith((WORK, LOCK, REMOVING)):
+        if entry.name.startswith((WORK, LOCK, REMOVING, TREE)):
             continue
         found = _read(entry)
         if isinstance(found, Image):
@@ -168,7 +170,8 @@ def remove(name_or_digest: str, *, in_use: Collection[str] = ()) -> Removed:
 
 
 def prune(*, keep: int = 1, in_use: Collection[str] = ()) -> Removed:
-    """Remove all but the ``keep`` newest images of each name, and leftovers of killed builds.
+    """Remove all but the ``keep`` newest images of each name, build trees, and leftovers of killed
+    builds.
 
     An image whose digest is ``in_use`` stays. Other entries are reported and stay.
     """
@@ -184,7 +187,7 @@ def prune(*, keep: int = 1, in_use: Collection[str] = ()) -> Removed:
             freed += _remove_directory(image.directory)
             names.append(image.directory.name)
     for entry in _entries():
-        if entry.name.startswith((WORK, REMOVING)) and not entry.is_symlink():
+        if entry.name.startswith((WORK, REMOVING, TREE)) and not entry.is_symlink():
             space = disk_usage(entry)
             if remove_if_dead(entry):
                 freed += space

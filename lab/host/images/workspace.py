@@ -23,6 +23,8 @@ from lab.host.system.clock import pause
 WORK: Final = ".work-"
 LOCK: Final = ".lock-"
 REMOVING: Final = ".removing-"
+TREE: Final = ".tree-"
+"""Directories with compiler and headers that are kept for `lab patch`."""
 MAKING: Final = 3600.0
 """Timeout in seconds while another process makes the same image."""
 

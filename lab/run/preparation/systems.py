@@ -40,6 +40,23 @@ def build(guest: Guest, progress: images.Progress, *, accept_expired: bool = Fal
     return images.build(recipe, name=name, progress=progress)
 
 
+def recipe_of(guest: Guest) -> ImageRecipe:
+    """Return the recipe of a guest's image with its kernel.
+
+    ``InputError``: the image was imported, or its kernel is a file without headers.
+    """
+    if guest.kernel is not None and is_file(guest.kernel):
+        raise InputError(
+            f"guest.kernel: '{guest.kernel}' is a file without headers: name a Debian package, such"
+            " as linux-image-cloud-amd64"
+        )
+    if guest.kernel is not None:
+        return _variant(guest.image, guest.kernel)[1]
+    if guest.image not in image_recipes.recipes() and images.find(guest.image) is not None:
+        raise InputError(f"the image '{guest.image}' was imported, so its headers are unknown")
+    return image_recipes.load(guest.image)[1]
+
+
 def _is_loaded(kernel: str) -> bool:
     """Return whether QEMU loads the kernel from its file, so that the image has none of it."""
     return is_file(kernel) and not kernel.endswith(".deb")

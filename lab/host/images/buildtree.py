@@ -1,0 +1,296 @@
+"""Build trees, which are kept, and images with programs that were built in them.
+
+::
+
+    images/.tree-KEY/    root/ (compiler, headers, build tools), source.tar, built-*/, lock
+
+A tree is made once for each kernel or mdadm. md's modules then take seconds. `lab image prune`
+removes it. Both sides of a comparison are the same image with the same files replaced.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import lzma
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from lab.compile.image import build as image_build
+from lab.compile.image import log as image_log
+from lab.compile.image.series import REBUILD, TREE, BuildTree, Target, depends, images_key
+from lab.core.errors import HostError, InputError, ToolError
+from lab.host.images import recipes as image_recipes
+from lab.host.images import series as image_series
+from lab.host.images import store as image_store
+from lab.host.images import workspace as image_workspace
+from lab.host.images.series import Series
+from lab.host.images.store import Progress
+from lab.host.system import files, process
+from lab.model.image.manifest import Image, ImageFile
+
+LOG_LINES: Final = 3
+"""Lines of a compiler's errors in a message."""
+_SBIN: Final = "/usr/sbin"
+
+
+def hook() -> str:
+    """Return the script that fills a build tree."""
+    return (image_recipes.directory() / TREE.hook).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptTree:
+    """A build tree on this host, which is not removed while it is held."""
+
+    plan: BuildTree
+    directory: Path
+
+    @property
+    def source(self) -> Path:
+        """The unpacked source, as a tar file."""
+        return self.directory / "source.tar"
+
+
+@contextmanager
+def held(plan: BuildTree, image: Image, progress: Progress) -> Iterator[KeptTree]:
+    """Yield a build tree; make it in a minute or two if it is missing.
+
+    ``InputError``: the archive has no headers or no source of the image's version. ``HostError``:
+    space, a program or the archive is missing.
+    """
+    place = image_workspace.home() / f"{image_workspace.TREE}{plan.key}"
+
+    def waiting() -> None:
+        progress(f"waiting for another process that makes '{plan.key}'", None)
+
+    with image_workspace.exclusive(f"tree-{plan.key}", waiting=waiting):
+        if not place.is_dir():
+            _make(plan, image, place, progress)
+        lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield KeptTree(plan=plan, directory=place)
+    finally:
+        os.close(lock)
+
+
+def _make(plan: BuildTree, image: Image, place: Path, progress: Progress) -> None:
+    image_workspace.check_space(plan.key, image_build.MODULES_FREE)
+    with image_workspace.workspace(plan.key) as work:
+        progress(f"fetching compiler and source for {plan.target} {plan.version}", None)
+        for name, text in {
+            "target": f"{plan.target}\n",
+            "version": f"{plan.version}\n",
+            TREE.hook: hook(),
+        }.items():
+            (work / name).write_text(text, encoding="utf-8")
+        (work / "found").mkdir()
+        log = work / "log"
+        words = image_build.namespaced(plan.command(work), root=os.geteuid() == 0)
+        env = {**_environment(), **image_build.ENVIRONMENT}
+        try:
+            process.run(words, timeout=3600, log=log, env=env)
+        except ToolError as error:
+            text = log.read_text(encoding="utf-8", errors="replace")
+            raise _reason(text, plan, image) from error
+        made = work / "tree"
+        made.mkdir()
+        for name in ("root", "source.tar"):
+            files.move(work / name, made / name)
+        files.move(made, place)
+
+
+def _reason(log: str, plan: BuildTree, image: Image) -> HostError | InputError:
+    """Return the error of a build tree that could not be made, in one sentence."""
+    said = next(
+        (line.partition(": ")[2] for line in log.splitlines() if line.startswith("buildtree: ")), ""
+    )
+    missing = "Unable to locate package" in log or "has no installation candidate" in log
+    if said or missing:
+        why = said or f"the archive has no headers or source of {plan.version} any more"
+        name = image.name.partition("+")[0]
+        return InputError(
+            f"the image '{image.name}' cannot be patched: {why}",
+            hint=f"get its newest version: lab image build {name} --refresh",
+        )
+    known = image_log.reason_of(log, suite=plan.recipe.suite, name=image.name)
+    if known is not None:
+        return HostError(
+            f"the build tree of {plan.key} was not made: {known.says}", hint=known.hint
+        )
+    last = "; ".join(log.strip().splitlines()[-LOG_LINES:])
+    return HostError(f"the build tree of {plan.key} was not made: {last}")
+
+
+def compiled(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
+    """Return what is built from a patched source, by file name.
+
+    ``source`` is written to. ``InputError``: it does not compile; the message has the compiler's
+    first error.
+    """
+    plan = tree.plan
+    out, log = work / f"{source.name}.built", work / f"{source.name}.log"
+    out.mkdir()
+    script = str(image_recipes.directory() / REBUILD)
+    words = ("sh", script, tree.directory / "root", source, out, plan.target, plan.version)
+    argv = image_build.namespaced(tuple(str(w) for w in words), root=os.geteuid() == 0)
+    try:
+        process.run(argv, timeout=1800, log=log, env=_environment())
+    except ToolError as error:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        wrong = [line.strip() for line in text.splitlines() if ": error: " in line]
+        wrong = wrong or [line for line in text.splitlines() if line.startswith("rebuild: ")]
+        first = wrong[0] if wrong else "; ".join(text.strip().splitlines()[-LOG_LINES:])
+        raise InputError(f"the source does not compile: {first.replace('/build/', '')}") from error
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What was built from a source."""
+
+    files: Mapping[str, bytes]
+    """By name."""
+    source: Path
+    """The source with all objects: what is changed in a copy of it is built in seconds."""
+
+
+def unpatched(tree: KeptTree, work: Path) -> Built:
+    """Return what is built from the source as it is; it is built once, and kept in the tree.
+
+    ``HostError``: it does not compile.
+    """
+    script = (image_recipes.directory() / REBUILD).read_bytes()
+    kept = tree.directory / f"built-{hashlib.sha256(script).hexdigest()[:12]}"
+    if not kept.is_dir():
+        made = work / "kept"
+        (made / "files").mkdir(parents=True)
+        image_series.begin(tree.source, made / "source")
+        try:
+            found = compiled(tree, made / "source", work)
+        except InputError as error:
+            raise HostError(f"without the series {error.message}") from error
+        for name, data in found.items():
+            (made / "files" / name).write_bytes(data)
+        try:
+            files.move(made, kept)
+        except HostError:
+            if not kept.is_dir():  # another process was faster
+                raise
+    found = {path.name: path.read_bytes() for path in sorted((kept / "files").iterdir())}
+    return Built(files=found, source=kept / "source")
+
+
+def patched(tree: KeptTree, base: Built, series: Series, work: Path) -> dict[str, bytes]:
+    """Return what is built with the series, by file name.
+
+    ``InputError``: it does not apply, or does not compile.
+    """
+    copy = work / "patched"
+    process.run(["cp", "--archive", base.source, copy], timeout=300)
+    image_series.apply(series, copy)
+    return compiled(tree, copy, work)
+
+
+def check_depends(base: Mapping[str, bytes], patched: Mapping[str, bytes]) -> None:
+    """``InputError``: a patched module needs a module that the image does not load with it."""
+    for name in sorted(base.keys() & patched.keys()):
+        before, after = depends(base[name]), depends(patched[name])
+        if before != after:
+            raise InputError(
+                f"with the series '{name}' needs other modules ({', '.join(after)}) than without"
+                f" ({', '.join(before)}): such a series cannot be compared here"
+            )
+
+
+def with_built(image: Image, target: Target, built: Mapping[str, bytes], say: Progress) -> Image:
+    """Return the image with these modules or programs in place of its own; make it if missing.
+
+    Its disk is the image's disk but for these files, so equal files make equal disks.
+    """
+    digest = hashlib.sha256(f"{image.digest} {images_key(built)}".encode()).hexdigest()
+    name = f"{image.name}+{target}-{digest[:8]}"
+    present = image_store.find_newest(name)
+    if present is not None and present.digest == digest:
+        try:
+            image_store.verify(present)
+        except HostError:
+            pass
+        else:
+            return present
+    image_workspace.check_space(name, image_build.MINIMUM_FREE)
+    with image_workspace.workspace(name) as work:
+        say(f"making the image '{name}'", None)
+        _replace(image, target, built, work)
+        made = work / "image"
+        facts = {
+            file.name: ImageFile(size=file.stat().st_size, sha256=image_store.file_sha256(file))
+            for file in made.iterdir()
+        }
+        modules = tuple(n.removesuffix(".ko") for n in sorted(built) if n.endswith(".ko"))
+        update: dict[str, Any] = {"name": name, "digest": digest, "recipe_digest": None}
+        update |= {"files": facts, "built": datetime.now(UTC), "own_modules": modules}
+        return image_store.publish(made, image.manifest.model_copy(update=update))
+
+
+def _replace(image: Image, target: Target, built: Mapping[str, bytes], work: Path) -> None:
+    """Write the disk with the files replaced, kernel and initrd to ``work/image``."""
+    assert image.kernel is not None
+    assert image.initrd is not None
+    made, raw, new = work / "image", work / "disk.raw", work / "new"
+    made.mkdir()
+    new.mkdir()
+    convert = ("qemu-img", "convert", "-O")
+    process.run([*convert, "raw", image.disk, raw], timeout=600)
+    places = _places(image, target, built, work)
+    script = []
+    for name, place in places.items():
+        data = built[name]
+        # the kernel's own decompressor knows no other checksum
+        data = lzma.compress(data, check=lzma.CHECK_CRC32) if place.endswith(".xz") else data
+        (new / name).write_bytes(data)
+        mode = "0100644" if target is Target.MD else "0100755"
+        script += [f"rm {place}", f"write new/{name} {place}", f"sif {place} mode {mode}"]
+        script += [f"sif {place} uid 0", f"sif {place} gid 0"]
+        script += [f"dump {place} new/{name}.back"]
+    (work / "replace").write_text("\n".join(script) + "\n", encoding="utf-8")
+    # the same bytes each time: ext4 has times of its own
+    env = {**_environment(), "E2FSPROGS_FAKE_TIME": "1700000000"}
+    process.run(["debugfs", "-w", "-f", "replace", "disk.raw"], timeout=120, cwd=work, env=env)
+    for name in places:
+        back = new / f"{name}.back"
+        if not back.exists() or back.read_bytes() != (new / name).read_bytes():
+            raise HostError(f"'{name}' could not be written to the image '{image.name}'")
+    process.run([*convert, "qcow2", raw, made / "disk.qcow2"], timeout=600)
+    shutil.copyfile(image.kernel, made / "kernel")
+    shutil.copyfile(image.initrd, made / "initrd")
+
+
+def _places(image: Image, target: Target, built: Mapping[str, bytes], work: Path) -> dict[str, str]:
+    """Return the path in the image of each file that was built; those it does not have are left
+    out."""
+    modules = f"/usr/lib/modules/{image.manifest.kernel_version}/kernel/drivers/md"
+    directory = modules if target is Target.MD else _SBIN
+    words = ["debugfs", "-R", f"ls -p {directory}", "disk.raw"]
+    listed = process.run(words, timeout=60, cwd=work, env=_environment()).stdout
+    there = {line.split("/")[5] for line in listed.splitlines() if line.count("/") >= 6}
+    found = {
+        name: f"{directory}/{file}"
+        for name in built
+        for file in (name, f"{name}.xz")
+        if file in there
+    }
+    if not found:
+        raise InputError(f"the image '{image.name}' has none of {', '.join(sorted(built))}")
+    return found
+
+
+def _environment() -> dict[str, str]:
+    return {"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}

@@ -1,0 +1,237 @@
+"""Reads a patch series and applies it to a source, with git's own tools.
+
+A series is untrusted text. ``git mailsplit`` and ``git mailinfo`` take mails apart, ``git apply``
+refuses paths outside of the source, and neither the user's settings nor hooks are used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from email import message_from_bytes, policy
+from pathlib import Path
+from typing import Final
+
+from lab.compile.image.series import UNBUILT, hunk_of, in_order, plain
+from lab.core.errors import HostError, InputError, ToolError
+from lab.core.printable import printable
+from lab.core.units import MIB, format_size
+from lab.host.system import process
+from lab.host.system.process import ProcessResult
+
+MOST: Final = 64 * MIB
+"""Most bytes of a series."""
+_RANGE: Final = re.compile(r"(?P<base>[^-.\s][^\s:]*?)\.\.(?P<tip>[^-.\s][^\s:]*)")
+_FAILED: Final = re.compile(r"^error: patch failed: (?P<path>.+):(?P<line>\d+)$", re.MULTILINE)
+_ELSE: Final = re.compile(
+    r"^error: (?P<path>.+): (?P<why>No such file or directory|does not exist in (?:the )?index"
+    r"|already exists in (?:the )?(?:index|working directory))$",
+    re.MULTILINE,
+)
+
+
+_GIT: Final = ("env", *(f"--unset=GIT_{n}" for n in ("DIR", "WORK_TREE", "INDEX_FILE")), "git")
+"""git, even if the lab is started by a hook of the user's repository."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patch:
+    """One patch of a series."""
+
+    title: str
+    """Its subject without ``[PATCH …]``, or its file's name."""
+    file: Path
+    """The decoded patch, without its mail."""
+    paths: tuple[str, ...]
+    """Paths that it changes, old and new."""
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A patch series, in order."""
+
+    source: str
+    """What the user gave."""
+    patches: tuple[Patch, ...]
+    objects: Path | None = None
+    """Object directory of the user's repository, with the files that a range was made from."""
+
+
+def read(given: str, tree: Path | None, work: Path) -> Series:
+    """Return the series in an mbox, a directory of ``*.patch``, or a git range.
+
+    ``tree``: the repository of a range; a range may also be written ``DIR:BASE..TIP``. ``work``: an
+    empty directory for the parts. ``InputError``: it is none of these, or has no patch.
+    """
+    objects = None
+    if tree is not None or (not Path(given).exists() and ".." in given):
+        mails, objects = _of_range(given, tree, work)
+    elif Path(given).is_dir():
+        files = sorted(p for p in Path(given).iterdir() if p.name.endswith((".patch", ".diff")))
+        if not files:
+            raise InputError(f"the directory '{given}' has no file *.patch")
+        mails = [mail for n, file in enumerate(files) for mail in _split(file, work / f"mails{n}")]
+    elif Path(given).is_file():
+        mails = _split(Path(given), work / "mails")
+    else:
+        raise InputError(
+            f"there is no series '{given}': expected an mbox, a directory of *.patch, or a git"
+            " range such as ~/linux:v6.12..my-branch"
+        )
+    found = [one for mail in mails if (one := _patch(*mail)) is not None]
+    if not found:
+        raise InputError(f"'{given}' has no patch")
+    order = in_order([subject for _, subject in found])
+    return Series(source=given, patches=tuple(found[i][0] for i in order), objects=objects)
+
+
+def _of_range(given: str, tree: Path | None, work: Path) -> tuple[list[tuple[Path, str]], Path]:
+    directory, colon, words = ("", "", given) if tree is not None else given.rpartition(":")
+    match = _RANGE.fullmatch(words)
+    if match is None or (tree is None and not colon):
+        raise InputError(
+            f"'{given}' is no git range: expected DIR:BASE..TIP, or --tree DIR BASE..TIP"
+        )
+    place = tree if tree is not None else Path(directory).expanduser()
+    if not place.is_dir():
+        raise InputError(f"the git range '{given}': there is no directory '{place}'")
+    mbox = work / "range.mbox"
+    words = f"{match['base']}..{match['tip']}"
+    options = ("--no-signature", "--full-index", "--binary", "--no-cover-letter")
+    # A repository with the settings of its owner: the user's own, named by the user.
+    done = process.run(
+        [*_GIT, "-C", place, "format-patch", *options, f"--output={mbox.absolute()}", words, "--"],
+        check=False,
+        timeout=120,
+        env={"GIT_TERMINAL_PROMPT": "0"},
+    )
+    if done.status:
+        raise InputError(f"the git range '{given}' in '{place}': {_said(done)}")
+    if not mbox.exists() or not mbox.stat().st_size:
+        raise InputError(f"the git range '{given}' in '{place}' has no commit")
+    common = _git(place, "rev-parse", "--path-format=absolute", "--git-common-dir").stdout.strip()
+    return _split(mbox, work / "mails"), Path(common) / "objects"
+
+
+def _split(file: Path, out: Path) -> list[tuple[Path, str]]:
+    """Return a file's mails, each with the file's name."""
+    try:
+        size = file.stat().st_size
+    except OSError as error:
+        raise InputError(f"'{file}' cannot be read: {error.strerror}") from error
+    if size > MOST:
+        raise InputError(f"'{file}' has {format_size(size)}: a series has at most 64MiB")
+    out.mkdir()
+    done = _git(out, "mailsplit", "-b", f"-o{out}", "--", str(file.absolute()), check=False)
+    if done.status:
+        raise InputError(f"'{file}' cannot be read as mails: {_said(done)}")
+    return [(mail, file.name) for mail in sorted(out.iterdir())]
+
+
+def _patch(mail: Path, name: str) -> tuple[Patch, str] | None:
+    """Return the patch of a mail with its whole subject; ``None``: a cover letter or a reply."""
+    subject = str(message_from_bytes(mail.read_bytes(), policy=policy.default)["Subject"] or "")
+    if subject.lower().startswith("re:"):
+        return None
+    body = mail.with_suffix(".patch")
+    script = 'exec git mailinfo -b --encoding=UTF-8 "$1" "$2" <"$3"'
+    words = ("sh", "-c", script, "-", mail.with_suffix(".message"), body, mail)
+    done = process.run(words, check=False, cwd=mail.parent, env=_alone(mail.parent))
+    title = printable(plain(" ".join(subject.split()))) or name
+    if done.status or not body.exists():
+        raise InputError(f"the mail '{title}' in '{name}' cannot be read: {_said(done)}")
+    data = body.read_bytes()
+    counted = _git(mail.parent, "apply", "--numstat", "-z", "--allow-empty", str(body), check=False)
+    if counted.status:
+        raise InputError(f"the patch '{title}' in '{name}' is not valid: {_said(counted)}")
+    paths = _paths(counted.stdout)
+    if not paths:
+        return None
+    sha256 = hashlib.sha256(data).hexdigest()
+    return Patch(title=title, file=body, paths=paths, sha256=sha256), subject
+
+
+def _paths(numstat: str) -> tuple[str, ...]:
+    """Return paths from ``git apply --numstat -z``; a renamed file has two."""
+    words = numstat.split("\0")
+    found: list[str] = []
+    for word in words:
+        match = re.match(r"(?:\d+|-)\t(?:\d+|-)\t(.*)", word, re.DOTALL)
+        path = match[1] if match else word
+        if path:
+            found.append(path)
+    return tuple(dict.fromkeys(found))
+
+
+def begin(source: Path, tree: Path) -> None:
+    """Unpack ``source``, a tar file of the archive's packages, into a new git repository."""
+    tree.mkdir()
+    process.run(["tar", "--no-same-owner", "-C", tree, "-xf", source], timeout=300)
+    _git(tree, "init", "--quiet", "--template=", "--initial-branch=source")
+    _git(tree, "add", "--all", "--force")
+
+
+def apply(series: Series, tree: Path) -> None:
+    """Apply every patch to a repository that `begin` made, or to a copy of it.
+
+    Three ways: a range brings the files that it was made from. ``InputError`` names patch, file and
+    hunk that do not apply.
+    """
+    if series.objects is not None:
+        (tree / ".git/objects/info").mkdir(parents=True, exist_ok=True)
+        line = f"{series.objects}\n"
+        (tree / ".git/objects/info/alternates").write_text(line, encoding="utf-8")
+    _git(tree, "update-index", "--refresh", "-q", check=False)  # a copy has other inodes
+    of = len(series.patches)
+    for number, patch in enumerate(series.patches, 1):
+        if all(path.startswith(UNBUILT) for path in patch.paths):
+            continue
+        left_out = [f"--exclude={name}*" for name in UNBUILT]
+        words = ("apply", "--index", "--whitespace=nowarn", *left_out)
+        if not _git(tree, *words, str(patch.file), check=False).status:
+            continue
+        done = _git(tree, *words, "--3way", str(patch.file), check=False)
+        if not done.status and "with conflicts" not in done.stderr:
+            continue
+        # --3way reports conflicts; without it git names file and line
+        _git(tree, "reset", "--quiet", "--hard", check=False)
+        said = _git(tree, *words, str(patch.file), check=False).stderr + done.stderr
+        which = f"patch {number} of {of} ('{patch.title}')"
+        raise InputError(f"{which} does not apply to the image's source: {_where(said, patch)}")
+
+
+def _where(said: str, patch: Patch) -> str:
+    text = patch.file.read_text(encoding="utf-8", errors="replace")
+    if match := _FAILED.search(said):
+        hunk = hunk_of(text, match["path"], int(match["line"])) or f"line {match['line']}"
+        return f"'{match['path']}', {hunk}"
+    if match := _ELSE.search(said):
+        return f"'{match['path']}': {match['why']}"
+    return printable(" ".join(said.strip().splitlines()[:2]))
+
+
+def _said(done: ProcessResult) -> str:
+    text = (done.stderr or done.stdout).strip().splitlines() or ["git printed nothing"]
+    return printable(re.sub(r"^(fatal|error): ", "", text[0]))
+
+
+def _git(cwd: Path, *words: str, check: bool = True) -> ProcessResult:
+    try:
+        return process.run([*_GIT, *words], check=check, timeout=120, cwd=cwd, env=_alone(cwd))
+    except ToolError as error:
+        raise HostError(f"git failed: {error.message}") from error
+
+
+def _alone(cwd: Path) -> dict[str, str]:
+    """Return an environment without the user's git: no settings, and no repository around."""
+    nothing = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    return nothing | {"GIT_CEILING_DIRECTORIES": str(cwd.parent), "LC_ALL": "C.UTF-8"}
+
+
+def titles(series: Series) -> dict[str, Sequence[str]]:
+    """Return the paths of each patch, by its number and title."""
+    return {f"{n}: {patch.title}": patch.paths for n, patch in enumerate(series.patches, 1)}
