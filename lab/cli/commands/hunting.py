@@ -283,7 +283,7 @@ def debug(
         nanoseconds = round(parse_seconds(at) * 1e9)
     except ValueError as error:
         raise InputError(f"--at {at}: {error}") from error
-    source = reproducing.source_of(name, store.find)
+    source = reproducing.source_of(store.find(name))
     known = {stored.id: stored.cell for stored in source.about.cells}
     if cell is None and len(known) > 1:
         raise InputError(f"'{source.id}' has several cells: name one with --cell: {_some(known)}")
