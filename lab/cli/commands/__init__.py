@@ -2,11 +2,13 @@
 
 from lab.cli.app import app
 from lab.cli.commands import (
+    bisecting,
     clusters,
     disks,
     doctor,
     guests,
     images,
+    kernels,
     matrices,
     pruning,
     reporting,
@@ -19,11 +21,13 @@ from lab.cli.commands import (
 
 __all__ = [
     "app",
+    "bisecting",
     "clusters",
     "disks",
     "doctor",
     "guests",
     "images",
+    "kernels",
     "matrices",
     "pruning",
     "reporting",

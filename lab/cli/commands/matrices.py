@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from lab.cluster.client import Door
     from lab.compile.scenario.document import Compiled
     from lab.matrix.file import CompiledMatrix
-    from lab.matrix.run import Follower, Options
+    from lab.matrix.run import Options
     from lab.model.matrix.record import JobRecord, MatrixResult, MatrixRun
+    from lab.run.execute import Follower
     from lab.run.options import RunOptions
 
 
@@ -327,7 +328,7 @@ def _follow(
 ) -> Iterator[Follower]:
     from lab.cli.display.progress import Progress
     from lab.core.units import format_seconds
-    from lab.matrix.run import Follower
+    from lab.run.execute import Follower
 
     cells = f"{job.cells} cell{'s' if job.cells != 1 else ''}"
     sys.stderr.write(f"{job.id}: {cells}, about {format_seconds(job.seconds)}\n")
