@@ -10,6 +10,7 @@ from typing import Final
 
 from lab.analysis import bisect as search
 from lab.analysis.bisect import Expected
+from lab.compile.cell.fault_times import metrics_of
 from lab.compile.image import packages as lists
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.fields import fields_of
@@ -20,8 +21,10 @@ from lab.core.yaml import parse_override
 from lab.host.images import packages
 from lab.model.bisection import Bisection
 from lab.model.image.package import Axis, Version
+from lab.model.result.measurement import COUNTERS
 from lab.model.scenario.claim import Claim, matches
-from lab.model.scenario.document import AutoTrials, Cell
+from lab.model.scenario.document import AutoTrials, Cell, Workload
+from lab.model.scenario.fault import Fault
 from lab.model.scenario.guest import Clock, Guest
 from lab.plugins import catalog
 from lab.run.preparation import systems
@@ -92,11 +95,13 @@ def begun(request: Request) -> Bisection:
     virtual = all(cell.guest.clock is Clock.VIRTUAL for cell in compiled.cells)
     trials = request.trials or ("auto" if virtual else None)
     versions = between(request.axis, request.good, request.bad)
-    unusable = {one.name: reason for one in versions if (reason := _unusable(one, compiled.cells))}
+    unusable = {
+        one.version: reason for one in versions if (reason := _unusable(one, compiled.cells))
+    }
     for end in (versions[0], versions[-1]):
-        if end.name in unusable:
+        if end.version in unusable:
             raise InputError(
-                f"the end {end.title} cannot be measured: {unusable[end.name]}",
+                f"the end {end.title} cannot be measured: {unusable[end.version]}",
                 hint="`lab kernel list` shows the versions that can be",
             )
     return Bisection(
@@ -110,7 +115,7 @@ def begun(request: Request) -> Bisection:
         axis=request.axis,
         metric=request.metric,
         started=now(),
-        versions=tuple(one for one in versions if one.name not in unusable),
+        versions=tuple(one for one in versions if one.version not in unusable),
         unusable=unusable,
     )
 
@@ -130,18 +135,14 @@ def _check_metric(compiled: Compiled, claim: Claim, metric: str) -> None:
     for cell in compiled.cells:
         fields = fields_of(cell, compiled.scenario.claims)
         named = {v.workload for v in claim.values if matches(v.where, fields)}
-        known |= {m for name, m in metrics_of(cell) if name in named}
+        known |= {m.name for m in COUNTERS}
+        every: tuple[Workload | Fault, ...] = (*cell.workloads, *cell.faults)
+        for one in every:
+            known |= set(metrics_of(one)[1]) if one.name in named else set()
     if metric not in known:
         near = get_close_matches(metric, known, n=1)
         guess = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(known))}"
         raise InputError(f"--metric: the claim '{claim.id}' is about no '{metric}': {guess}")
-
-
-def metrics_of(cell: Cell) -> set[tuple[str, str]]:
-    """Return every metric of the cell's workloads and faults."""
-    tools = [(w.name, catalog.workload(w.tool).metrics) for w in cell.workloads]
-    kinds = [(f.name, catalog.fault_kind(f.fault).metrics) for f in cell.faults]
-    return {(name, metric.name) for name, found in (*tools, *kinds) for metric in found}
 
 
 def between(axis: Axis, good: str, bad: str) -> list[Version]:
@@ -174,9 +175,9 @@ def between(axis: Axis, good: str, bad: str) -> list[Version]:
 def _unusable(version: Version, cells: Sequence[Cell]) -> str:
     """Return why a version cannot be measured; empty: it can."""
     if version.missing:
-        return f"the archive has dropped {', '.join(version.missing)}, which it needs"
+        return "the archive has dropped packages that it needs"
     if not version.headers and any(cell.guest.clock is Clock.VIRTUAL for cell in cells):
-        return "the archive has dropped its headers, so it has no virtual time (--clock real)"
+        return "the archive has dropped the headers that virtual time needs (--clock real)"
     return ""
 
 

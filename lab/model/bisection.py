@@ -96,7 +96,7 @@ class Bisection(Model):
     versions: tuple[Version, ...]
     """From the good end to the bad one, oldest first."""
     unusable: dict[str, str] = {}
-    """Versions between the ends that cannot be measured, and why."""
+    """Versions between the ends that cannot be measured, and why: by the package's version."""
     subject: Subject | None = None
     steps: tuple[Step, ...] = ()
     """In the order in which they were measured."""

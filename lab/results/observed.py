@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.analysis.compare import CERTAIN
+from lab.analysis.judge import counts_of
 from lab.analysis.noise import disks_of, share_of
 from lab.analysis.sides import Observed, Seen
 from lab.compile.scenario.fields import fields_of
 from lab.model.bisection import Subject
 from lab.model.matrix.file import SYSTEM
-from lab.model.result.document import Outcome, Result
+from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result
+from lab.model.result.measurement import COUNTERS, Measurement
 from lab.model.scenario.claim import Verdict, matches
 from lab.store.runs import RunStore, StoredRun
 
@@ -51,9 +53,18 @@ def _values(stored: StoredRun, result: Result, claim: str, metric: str) -> Itera
         cell = cells[found.id]
         fields = fields_of(cell, stored.claims)
         named = {v.workload for v in spoken.values if matches(v.where, fields)}
-        for one in found.measurements:
+        for one in (*found.measurements, *_counters(found, named, metric)):
             if one.workload in named and one.metric == metric and not found.doubts(one.workload):
                 axes = {k: v for k, v in found.axes.items() if k not in _SYSTEM}
                 subject = Subject(axes=axes, workload=one.workload, metric=metric, unit=one.unit)
                 noise = share_of(stored.noise, disks_of(cell), metric, CERTAIN)
                 yield Seen(subject=subject, figure=one, noise=noise)
+
+
+def _counters(found: CellResult, named: set[str], metric: str) -> Iterator[CellMeasurement]:
+    """Yield what the disks counted, in the form of a measurement."""
+    unit = next((m.unit for m in COUNTERS if m.name == metric), "")
+    for name in sorted(named):
+        if counts := counts_of(found, name, metric):
+            one = Measurement(workload=name, metric=metric, unit=unit, values=counts)
+            yield CellMeasurement.of(one, 0.0)

@@ -27,7 +27,6 @@ def plan_page(record: Bisection, steps: Expected, seconds: float) -> RenderableT
     for one in record.versions:
         package = one.name if record.axis is Axis.KERNEL else ""
         table.add_row(one.version, one.branch, one.date or "", one.release, package)
-    left_out = [Text(f"Left out: {name}: {why}.") for name, why in record.unusable.items()]
     count = len(record.versions)
     effort = (
         f"{count} versions of {PRODUCT[record.axis]}; about {steps.steps:.0f} of them are measured,"
@@ -36,9 +35,18 @@ def plan_page(record: Bisection, steps: Expected, seconds: float) -> RenderableT
     return Group(
         Text(f"{record.claim}: {record.says}", style="bold"),
         Padding(table, (1, 0)),
-        *left_out,
+        *_left_out(record),
         Text(effort),
     )
+
+
+def _left_out(record: Bisection) -> Iterator[Text]:
+    """Yield each reason with its versions."""
+    reasons: dict[str, list[str]] = {}
+    for version, why in record.unusable.items():
+        reasons.setdefault(why, []).append(version)
+    for why, versions in reasons.items():
+        yield Text(f"Left out, since {why}: {', '.join(versions)}.")
 
 
 def step_sentence(record: Bisection, step: Step) -> str:
@@ -111,7 +119,7 @@ def bisection_page(record: Bisection) -> RenderableType:
             step.reason.partition("\n")[0] if skipped else "",
         )
     parts.append(Padding(table, (1, 0)))
-    parts += [Text(f"Left out: {name}: {why}.") for name, why in record.unusable.items()]
+    parts += list(_left_out(record))
     parts += list(_changelog(record))
     if record.commands:
         parts.append(Text("Measure either side again:"))
