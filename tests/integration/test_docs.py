@@ -51,6 +51,8 @@ GUESTS = (
     "down",
     "gc",
     "image",
+    "kernel",
+    "bisect",
     "doctor",
     "cluster",
 )

@@ -316,7 +316,7 @@ def test_the_command_line(cli: Cli) -> None:
         (("FAST", *ends[:4], *ends[6:]), "--good is missing"),
         ((*ends,), "CLAIM is missing"),
         (("NONE", *ends), "no claim 'NONE'"),
-        (("FAST", *ends, "--resume", "last"), "there is no bisection 'last'"),
+        (("FAST", *ends, "--resume", "last"), "leave out CLAIM"),
         (("--resume", "last", "--plan"), "leave out --plan"),
     ):
         ended = cli("bisect", *wrong)
