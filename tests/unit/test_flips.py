@@ -111,6 +111,8 @@ def stored(matrix: CompiledMatrix, night: int, kernel: str, drift: float, mdadm:
     image = {"name": "debian-13", "kernel": kernel, "mdadm": mdadm}
     environment = {**about.environment, "image": image, "guest": {"kernel": kernel}}
     run.save_run(about.model_copy(update={"environment": environment}))
+    for said in run.directory.glob("cells/*/raw/environment.txt"):
+        said.write_text(f"kernel={kernel}\nmdadm=mdadm - v4.4\n")
     run.save_result(result_of(run))
     planned = plan_of(matrix, host_of(None), runs=())
     directory = running.begin(matrix, planned)
