@@ -159,7 +159,8 @@ def _of_run(run: RunStore) -> Sequence[Judgement]:
     image = (stored.environment.get("image") or {}).get("name")
     if kernel is None or mdadm is None or stored.finished is None:
         return ()
-    cells = sorted(f"{first.cell.guest.clock} {identity(first.cell)}" for first, *_ in stored.points)
+    firsts = [first.cell for first, *_ in stored.points]
+    cells = sorted(f"{cell.guest.clock} {identity(cell)}" for cell in firsts)
     digest = hashlib.sha256("\n".join(cells).encode()).hexdigest()
     return [
         Judgement(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ from lab.model.image.recipe import (
     KERNEL_PREFIX,
     MDADM_CONF,
     Brought,
+    BroughtPackage,
     ImageRecipe,
     ModulesRecipe,
     says_auto_all,
@@ -286,7 +287,9 @@ def recorded_options(recipe: ImageRecipe, config: str) -> dict[str, str]:
     return {k: v for k, v in sorted(whole.items()) if RECORDED.fullmatch(k) and v != "n"}
 
 
-def differences(recipe: ImageRecipe, brought: Brought, found: Found) -> list[str]:
+def differences(
+    recipe: ImageRecipe, found: Found, given: Sequence[BroughtPackage] = ()
+) -> list[str]:
     """Return differences of the image from its recipe; empty: none."""
     wrong = [
         f"the package '{name}' is not installed"
@@ -295,7 +298,7 @@ def differences(recipe: ImageRecipe, brought: Brought, found: Found) -> list[str
     ]
     wrong += [
         f"'{one.name}' is {found.packages[one.name]}, and the given file has {one.version}"
-        for one in brought.package_files
+        for one in given
         if found.packages.get(one.name, one.version) != one.version
     ]
     for path, text in recipe.files.items():

@@ -145,7 +145,7 @@ def _make(
         progress("verifying the image", 0.93)
         _run(plan.read_back, work)
         found = _found(recipe, work)
-        wrong = image_build.differences(recipe, brought, found)
+        wrong = image_build.differences(recipe, found, brought.package_files)
         if wrong:
             raise ToolError(f"the image '{name}' does not match its recipe: {'; '.join(wrong)}")
         progress("writing the qcow2 file", 0.94)
