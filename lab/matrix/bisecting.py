@@ -175,4 +175,3 @@ def _of_run(run: RunStore) -> Sequence[Judgement]:
         )
         for claim in result.claims
     ]
-
