@@ -32,9 +32,9 @@ from lab.run.task import seconds_of
 from lab.store.runs import now
 
 IMAGE_SECONDS: Final = 90.0
-"""Seconds for an image with another kernel. Two idle CPUs: 60 to 90 s for debian-13."""
+"""Seconds for an image with another kernel, assumed; `image.log.EXPECTED_SECONDS` is a plain one."""
 DRIVER_SECONDS: Final = 60.0
-"""Seconds for the driver of virtual time, with a compiler that is fetched for it."""
+"""Seconds for the driver of virtual time, assumed; its compiler is fetched each time."""
 FETCH_RATE: Final = 4 * MIB
 """Bytes per second of an archive, assumed."""
 FETCH_SECONDS: Final = 10.0
