@@ -32,7 +32,7 @@ from lab.run.task import seconds_of
 from lab.store.runs import now
 
 IMAGE_SECONDS: Final = 90.0
-"""Seconds for an image with another kernel, assumed; `image.log.EXPECTED_SECONDS` is a plain one."""
+"""Seconds for an image with another kernel, assumed; a plain one takes about a minute."""
 DRIVER_SECONDS: Final = 60.0
 """Seconds for the driver of virtual time, assumed; its compiler is fetched each time."""
 FETCH_RATE: Final = 4 * MIB
