@@ -103,7 +103,7 @@ def test_a_kind_of_disk_is_measured_once(tmp_path: Path) -> None:
     faster = cell(tmp_path, "disks.throttle={total_bytes_per_second: 6MiB}")
     assert len(calibration.wanted([faster], PLACES)[0]) == 1
     other_image: dict[Any, Any] = {
-        ("debian-12", None, None): SimpleNamespace(**vars(PLACES["debian-12", None]))
+        ("debian-12", None, None): SimpleNamespace(**vars(PLACES["debian-12", None, None]))
     }
     other_image["debian-12", None].image = SimpleNamespace(digest="1" * 64)
     assert len(calibration.wanted([one], other_image)[0]) == 1
