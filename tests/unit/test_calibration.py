@@ -105,7 +105,7 @@ def test_a_kind_of_disk_is_measured_once(tmp_path: Path) -> None:
     other_image: dict[Any, Any] = {
         ("debian-12", None, None): SimpleNamespace(**vars(PLACES["debian-12", None, None]))
     }
-    other_image["debian-12", None].image = SimpleNamespace(digest="1" * 64)
+    other_image["debian-12", None, None].image = SimpleNamespace(digest="1" * 64)
     assert len(calibration.wanted([one], other_image)[0]) == 1
 
 
