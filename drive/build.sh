@@ -1,13 +1,15 @@
 #!/bin/sh
 # Builds lab_disk.ko for a packaged Debian kernel, its variant lab_hunt.ko, and init, in a tree of its
 # headers that is thrown away: the same packages make the same bytes on every host.
-#   build.sh SUITE HEADERS DIRECTORY
+#   build.sh SUITE HEADERS DIRECTORY [HOOK]
 # as in: build.sh trixie-backports linux-headers-cloud-amd64 /tmp/newest
+# HOOK are shell lines that add another archive to those of mmdebstrap's tree "$1".
 # DIRECTORY gets lab_disk.ko, lab_hunt.ko, init, and the kernel's version in the file `version`.
 set -eu
 suite=$1
 headers=$2
 directory=$3
+hook=${4:-true}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$directory"
 
@@ -39,7 +41,7 @@ make='
     '\'' - "$1" "$2"'
 
 mmdebstrap --variant=apt --format=null --include="$headers,make,gcc,libc6-dev" \
-    --setup-hook="$backports" \
+    --setup-hook="$backports" --setup-hook="$hook" \
     --customize-hook='mkdir "$1/build"' \
     --customize-hook="copy-in $here/Kbuild $here/lab_disk.c $here/region.h $here/throttle.h $here/drive.h $here/map.h $here/disturb.h $here/lab_hunt.c $here/init.c /build" \
     --customize-hook="$make" \

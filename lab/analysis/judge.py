@@ -537,15 +537,20 @@ def _estimate(found: CellMeasurement, cell: JudgedCell) -> Estimate:
 
 
 def _counted(value: Value, result: CellResult) -> Estimate | None:
-    """Return the counters of one disk or of all, for each trial."""
-    field = _FIELDS.get(value.metric)
+    counts = counts_of(result, value.workload, value.metric, value.disk)
+    return Estimate(values=counts, basis=Basis.COUNTED) if counts else None
+
+
+def counts_of(
+    result: CellResult, workload: str, metric: str, disk: str | None = None
+) -> tuple[float, ...]:
+    """Return a counter of one disk or of all, for each trial; empty: there is none."""
+    field = _FIELDS.get(metric)
     sums: dict[int, int] = {}
     for each in result.counters:
-        if field and each.workload == value.workload and value.disk in (None, each.serial):
+        if field and each.workload == workload and disk in (None, each.serial):
             sums[each.trial] = sums.get(each.trial, 0) + getattr(each, field)
-    if not sums:
-        return None
-    return Estimate(values=tuple(map(float, sums.values())), basis=Basis.COUNTED)
+    return tuple(map(float, sums.values()))
 
 
 def _along(monotonic: Monotonic, cells: Sequence[JudgedCell]) -> list[Estimate]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import typer
@@ -80,15 +81,27 @@ def run_names(incomplete: str) -> list[str]:
 def matrix_run_names(incomplete: str) -> list[str]:
     """Return names of matrix runs: ``last``, ``last~1``, their matrices, and ids, newest first."""
     from lab.host.system import paths
+
+    return _kept(paths.nights(), incomplete)
+
+
+def bisection_names(incomplete: str) -> list[str]:
+    """Return names of bisections: ``last``, their claims, and ids, newest first."""
+    from lab.host.system import paths
+
+    return _kept(paths.bisects(), incomplete)
+
+
+def _kept(directory: Path, incomplete: str) -> list[str]:
     from lab.store import names
 
     try:
-        found = [path.name for path in paths.nights().iterdir() if path.name[0] != "."]
+        found = [path.name for path in directory.iterdir() if path.name[0] != "."]
     except OSError:
         found = []
     found.sort(key=names.age, reverse=True)
-    matrices = dict.fromkeys(names.parts(name)[0] for name in found)
-    return [name for name in ("last", *matrices, *found) if name.startswith(incomplete)]
+    first = dict.fromkeys(names.parts(name)[0] for name in found)
+    return [name for name in ("last", *first, *found) if name.startswith(incomplete)]
 
 
 def export_forms(incomplete: str) -> list[str]:

@@ -32,7 +32,7 @@ from lab.model.execution.events import CellFinished, CellStarted
 from lab.model.image.manifest import Image
 from lab.model.result.calibration import Calibration
 from lab.model.scenario.document import AutoTrials, Cell
-from lab.model.scenario.guest import Guest, is_file
+from lab.model.scenario.guest import Guest, System, is_file
 from lab.run.environment import image_facts, source_facts
 from lab.run.options import RunOptions
 from lab.run.preparation import systems
@@ -117,7 +117,7 @@ class ClusterExecutor:
     def take(
         self,
         _store: RunStore,
-        _platforms: Mapping[tuple[str, str | None], Platform],
+        _platforms: Mapping[System, Platform],
         _cells: Sequence[Cell],
     ) -> set[str]:
         """Return no cell: inputs are complete only on the hosts."""
@@ -127,7 +127,7 @@ class ClusterExecutor:
         self,
         store: RunStore,
         compiled: Compiled,
-        platforms: Mapping[tuple[str, str | None], Platform],
+        platforms: Mapping[System, Platform],
         cells: Sequence[Cell],
         *,
         real: bool,
@@ -184,7 +184,7 @@ class ClusterExecutor:
         self,
         store: RunStore,
         compiled: Compiled,
-        platforms: Mapping[tuple[str, str | None], Platform],
+        platforms: Mapping[System, Platform],
         cells: Sequence[Cell],
         jobs: int | None,
     ) -> Assignment:
@@ -206,7 +206,7 @@ class ClusterExecutor:
         )
 
     def _wants(
-        self, cells: Sequence[Cell], platforms: Mapping[tuple[str, str | None], Platform]
+        self, cells: Sequence[Cell], platforms: Mapping[System, Platform]
     ) -> list[tuple[str, resources.Amounts]]:
         """Return each cell with its resources, in start order; ``InputError``: no host has
         enough."""

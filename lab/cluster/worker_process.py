@@ -42,6 +42,7 @@ from lab.model.cluster import (
 from lab.model.execution.events import CellStarted, Event, Trouble
 from lab.model.image.manifest import directory_name
 from lab.model.scenario.document import Cell
+from lab.model.scenario.guest import System
 from lab.run.environment import host_facts, image_facts
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
@@ -129,7 +130,7 @@ class ClusterWorker:
         execution.run(tuple(cells.values()))
         self.tell(Known(calibrations=store.load_run().calibrations))
 
-    def _place(self, system: tuple[str, str | None]) -> Platform:
+    def _place(self, system: System) -> Platform:
         """Like `platforms.prepare`, but with exactly the client's image."""
         emulator = accelerator.emulator()
         hypervisor.require()
@@ -148,8 +149,8 @@ class ClusterWorker:
         return Platform(accelerator=found, image=image, emulator=emulator)
 
 
-def image_key(system: tuple[str, str | None]) -> str:
-    """Return a key for an image and its replaced kernel, if any."""
+def image_key(system: System) -> str:
+    """Return a key for an image with its replaced kernel and mdadm, if any."""
     return "+".join(part for part in system if part)
 
 

@@ -167,9 +167,10 @@ def _notes(jobs: Sequence[MatrixJob], *, accept_expired: bool) -> list[str]:
     return [
         f"the image '{name}' is not built yet, and is built first"
         + (f", with the kernel '{kernel}'" if kernel else "")
+        + (f", with mdadm '{mdadm}'" if mdadm else "")
         + (", from an expired archive too (--accept-expired)" if accept_expired else "")
         + "; the time for that is not counted"
-        for (name, kernel), there in found.items()
+        for (name, kernel, mdadm), there in found.items()
         if not there
     ]
 

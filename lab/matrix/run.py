@@ -13,7 +13,6 @@ from typing import Final
 from lab.analysis.known_failures import endings, expired, systems
 from lab.compile.scenario.document import Compiled
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE, FullError, InputError, LabError
-from lab.host import images
 from lab.host.system import clock, makers
 from lab.matrix.file import CompiledMatrix, MatrixJob
 from lab.model.matrix.record import JobRecord, JobResult, JobState, MatrixResult, MatrixRun
@@ -21,7 +20,7 @@ from lab.model.result.document import Outcome
 from lab.results.documents import result_of
 from lab.results.trend import regressions_of
 from lab.run import execute
-from lab.run.execute import Executor
+from lab.run.execute import Follower
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
 from lab.run.resume import stored
@@ -30,15 +29,6 @@ from lab.store.runs import RunStore, every, now
 
 LATEST: Final = 150
 """Most runs of the same scenarios in trends; each gets a report."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Follower:
-    """The executor of a job, and the receivers of its progress."""
-
-    hands: Executor
-    progress: images.Progress
-    ready: Callable[[RunStore, Platform], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from lab.model.plugin import Probe
 from lab.model.result.calibration import Calibration, CalibrationPoint, kind_of
 from lab.model.result.measurement import Prediction
 from lab.model.scenario.document import Cell, Disk
+from lab.model.scenario.guest import System
 from lab.plugins import catalog
 from lab.run.preparation.platforms import Platform
 from lab.store import calibrations
@@ -48,7 +49,7 @@ class Wanted:
 
 
 def wanted(
-    cells: Sequence[Cell], platforms: Mapping[tuple[str, str | None], Platform]
+    cells: Sequence[Cell], platforms: Mapping[System, Platform]
 ) -> tuple[list[Wanted], list[Calibration]]:
     """Return disk configurations to calibrate, in order, and known calibrations."""
     missing: dict[str, Wanted] = {}

@@ -18,7 +18,7 @@ from lab.host.guest import snapshots
 from lab.model.image.manifest import Image
 from lab.model.result.document import Result
 from lab.model.scenario.document import AutoTrials, Cell
-from lab.model.scenario.guest import Guest
+from lab.model.scenario.guest import Guest, System
 from lab.results.documents import result_of
 from lab.results.noise import noise_of
 from lab.run.environment import host_facts, image_facts, source_facts
@@ -69,7 +69,7 @@ class Executor(Protocol):
     def take(
         self,
         store: RunStore,
-        platforms: Mapping[tuple[str, str | None], Platform],
+        platforms: Mapping[System, Platform],
         cells: Sequence[Cell],
     ) -> set[str]:
         """Take the results of cells that ran before with the same inputs; return their ids."""
@@ -78,7 +78,7 @@ class Executor(Protocol):
         self,
         store: RunStore,
         compiled: Compiled,
-        platforms: Mapping[tuple[str, str | None], Platform],
+        platforms: Mapping[System, Platform],
         cells: Sequence[Cell],
         *,
         real: bool,
@@ -87,6 +87,15 @@ class Executor(Protocol):
 
         ``real``: cells have real disks. Each real disk is in one guest at a time.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follower:
+    """The executor of one run of several, and the receivers of its progress."""
+
+    hands: Executor
+    progress: images.Progress
+    ready: Callable[[RunStore, Platform], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +133,7 @@ class LocalExecutor:
     def take(
         self,
         store: RunStore,
-        platforms: Mapping[tuple[str, str | None], Platform],
+        platforms: Mapping[System, Platform],
         cells: Sequence[Cell],
     ) -> set[str]:
         """Take the results of sealed cells that ran on this host."""
@@ -136,7 +145,7 @@ class LocalExecutor:
         self,
         store: RunStore,
         compiled: Compiled,
-        platforms: Mapping[tuple[str, str | None], Platform],
+        platforms: Mapping[System, Platform],
         cells: Sequence[Cell],
         *,
         real: bool,

@@ -26,7 +26,7 @@ from lab.model.execution.events import CellFinished, Event, GuestStarted
 from lab.model.execution.job import CellJob, End
 from lab.model.result.document import Outcome
 from lab.model.scenario.document import Cell
-from lab.model.scenario.guest import Guest
+from lab.model.scenario.guest import Guest, System
 from lab.plugins.disks._shared import guest_path
 from lab.run.guests import sweep
 from lab.run.preparation.fitting import Known, check_arrays, check_images
@@ -87,7 +87,7 @@ class GuestPool:
     say: Say
     progress: images.Progress
     _workers: WorkerPool = field(init=False)
-    _platforms: dict[tuple[str, str | None], Platform] = field(default_factory=dict)
+    _platforms: dict[System, Platform] = field(default_factory=dict)
     _facts: Known = field(default_factory=dict)
     _idle: list[PooledWorker] = field(default_factory=list)
     _loans: int = 0

@@ -136,7 +136,7 @@ class PinnedExecutor(LocalExecutor):
             ),
             None,
         )
-        return self.placed(guest, progress, pinned if guest.kernel is None else None)
+        return self.placed(guest, progress, pinned if guest.system[1:] == (None, None) else None)
 
 
 def executor_of(source: Source, options: RunOptions, watch: Watch, say: Say) -> PinnedExecutor:

@@ -11,7 +11,7 @@ from lab.host.images import virtual_time as sealed_kit
 from lab.host.system import paths
 from lab.model.execution.job import SealedKit
 from lab.model.scenario.document import Cell
-from lab.model.scenario.guest import Clock, Guest
+from lab.model.scenario.guest import Clock, Guest, System
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
 from lab.run.task import need_of
@@ -22,7 +22,7 @@ from lab.store.runs import RunStore
 
 def inputs_of(
     cells: Iterable[Cell],
-    platforms: Mapping[tuple[str, str | None], Platform],
+    platforms: Mapping[System, Platform],
     options: RunOptions,
 ) -> dict[str, str]:
     """Return the digest of each sealed cell's inputs, by cell id."""

@@ -53,6 +53,8 @@ GUESTS = (
     "down",
     "gc",
     "image",
+    "kernel",
+    "bisect",
     "doctor",
     "cluster",
 )

@@ -26,7 +26,7 @@ from tests.fakes import SCENARIO, stored_run
 PLACES = cast(
     "dict[str, Platform]",
     {
-        ("debian-12", None): SimpleNamespace(
+        ("debian-12", None, None): SimpleNamespace(
             image=SimpleNamespace(digest="0" * 64), accelerator=SimpleNamespace(kind="tcg")
         )
     },
@@ -103,9 +103,9 @@ def test_a_kind_of_disk_is_measured_once(tmp_path: Path) -> None:
     faster = cell(tmp_path, "disks.throttle={total_bytes_per_second: 6MiB}")
     assert len(calibration.wanted([faster], PLACES)[0]) == 1
     other_image: dict[Any, Any] = {
-        ("debian-12", None): SimpleNamespace(**vars(PLACES["debian-12", None]))
+        ("debian-12", None, None): SimpleNamespace(**vars(PLACES["debian-12", None, None]))
     }
-    other_image["debian-12", None].image = SimpleNamespace(digest="1" * 64)
+    other_image["debian-12", None, None].image = SimpleNamespace(digest="1" * 64)
     assert len(calibration.wanted([one], other_image)[0]) == 1
 
 

@@ -357,7 +357,7 @@ def test_a_deb_makes_an_image_by_what_is_in_it(
     assert names == {"debian-12+linux-image-6.12.1-mine-1-amd64"}
     assert len(set(found)) == 2
     deb.unlink()
-    with pytest.raises(InputError, match=r"the kernel '.*' cannot be read"):
+    with pytest.raises(InputError, match=r"the package '.*' cannot be read"):
         systems.find(Guest(kernel=str(deb)))
 
 

@@ -161,7 +161,17 @@ def test_what_takes_minutes_is_kept_for_the_next_night() -> None:
         for step in job["steps"]
         if step.get("uses", "").startswith(("actions/cache@", "actions/cache/save@"))
     ]
-    for place in ("share/lab/images", "cache/lab/warm", "share/lab/runs"):
+    for place in ("share/lab/images", "cache/lab/warm", "share/lab/packages", "share/lab/runs"):
         assert any(place in path for path in kept)
     cached = [path for one in document(GITLAB)["matrix"]["cache"] for path in one["paths"]]
-    assert {".lab/data/images", ".lab/cache/warm"} <= set(cached)
+    assert {".lab/data/images", ".lab/data/packages", ".lab/cache/warm"} <= set(cached)
+
+
+@pytest.mark.parametrize("file", SCHEMAS)
+def test_what_became_refuted_is_bisected(file: Path) -> None:
+    """In the same command as the report, which has the result; on runs of the nights before."""
+    shell = " ".join(lines(file))
+    command = shell[shell.index("lab run matrix nightly") :]
+    command = command[: command.index("--verbose")]
+    assert "--bisect" in command
+    assert "--report" in command

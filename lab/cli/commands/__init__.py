@@ -2,12 +2,14 @@
 
 from lab.cli.app import app
 from lab.cli.commands import (
+    bisecting,
     clusters,
     disks,
     doctor,
     guests,
     hunting,
     images,
+    kernels,
     matrices,
     patching,
     pruning,
@@ -21,12 +23,14 @@ from lab.cli.commands import (
 
 __all__ = [
     "app",
+    "bisecting",
     "clusters",
     "disks",
     "doctor",
     "guests",
     "hunting",
     "images",
+    "kernels",
     "matrices",
     "patching",
     "pruning",

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from lab.cluster.client import Door
     from lab.compile.scenario.document import Compiled
     from lab.matrix.file import CompiledMatrix
-    from lab.matrix.run import Follower, Options
+    from lab.matrix.run import Options
     from lab.model.matrix.record import JobRecord, MatrixResult, MatrixRun
+    from lab.run.execute import Follower
     from lab.run.options import RunOptions
 
 
@@ -169,6 +170,14 @@ def run_matrix(
             show_default=False,
         ),
     ] = None,
+    bisect: Annotated[
+        bool,
+        typer.Option(
+            "--bisect",
+            help="Bisect each claim that held in the run before and is refuted now, over the"
+            " versions of Linux or mdadm between both runs. Keeps the packages of this run.",
+        ),
+    ] = False,
     clock: Clock = None,
     out: Out = None,
     jobs: Jobs = "auto",
@@ -202,6 +211,7 @@ def run_matrix(
         lab run matrix nightly --plan
         lab run matrix nightly --junit junit.xml --report site
         lab run matrix nightly --budget 30min
+        lab run matrix nightly --bisect
         lab run matrix nightly --shard 1/3
         lab run matrix nightly --clock virtual
         lab run matrix nightly --resume last
@@ -253,6 +263,8 @@ def run_matrix(
     )
     _write_junit(junit, directory)
     found = _run(context, compiled, directory, record, options)
+    if bisect:
+        found = _bisect(context, compiled, directory, how, verbose=verbose)
     written = None
     try:
         if report is not None:
@@ -288,6 +300,37 @@ def _run(
     console(stderr=True).print(plan_page(record))
     with told(lambda e: "" if isinstance(e, InputError) else kept_of_matrix(context, directory)):
         running.run_jobs(compiled, directory, record, options)
+    return running.matrix_result(directory)
+
+
+def _bisect(
+    context: typer.Context,
+    compiled: CompiledMatrix,
+    directory: Path,
+    how: RunOptions,
+    *,
+    verbose: bool,
+) -> MatrixResult:
+    """Bisect what became refuted, and keep the packages of this run for the next one."""
+    from lab.cli.commands.bisecting import options_of
+    from lab.cli.display.again import kept_of_matrix, told
+    from lab.cli.display.progress import Spinner
+    from lab.core.errors import LabError
+    from lab.matrix import bisecting
+    from lab.matrix import run as running
+    from lab.run.preparation import versions
+
+    accept = how.accept_expired
+    with told(lambda _: kept_of_matrix(context, directory)):
+        try:
+            with Spinner("reading the archives") as spinner:
+                versions.current(spinner.show, refresh=False, accept_expired=accept)
+                problems = bisecting.keep_packages(directory, spinner.show, accept_expired=accept)
+            bisecting.bisect_flips(compiled, directory, options_of(how, verbose=verbose))
+        except LabError as error:  # the verdicts of the jobs are what the run is for
+            problems = [f"the bisection ended early: {error.message}"]
+    for problem in problems:
+        sys.stderr.write(f"lab: {problem}\n")
     return running.matrix_result(directory)
 
 
@@ -328,7 +371,7 @@ def follow(
     """Print the job, and show its progress while it runs."""
     from lab.cli.display.progress import Progress
     from lab.core.units import format_seconds
-    from lab.matrix.run import Follower
+    from lab.run.execute import Follower
 
     cells = f"{job.cells} cell{'s' if job.cells != 1 else ''}"
     sys.stderr.write(f"{job.id}: {cells}, about {format_seconds(job.seconds)}\n")

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
+from urllib.parse import quote
 
 from lab.core.errors import ToolError
 from lab.core.units import MIB
@@ -24,6 +26,7 @@ from lab.model.image.recipe import (
     KERNEL_PREFIX,
     MDADM_CONF,
     Brought,
+    BroughtPackage,
     ImageRecipe,
     ModulesRecipe,
     says_auto_all,
@@ -79,6 +82,7 @@ def compile_build(
     """
     files = {f"files{path}": text for path, text in recipe.files.items()}
     files |= brought.hooks
+    pinned = {one.name: one.version for one in brought.package_files}
     files |= {
         "enabled": _lines(recipe.enabled_units),
         "masked": _lines(recipe.masked_units),
@@ -87,19 +91,18 @@ def compile_build(
             ("rdump /etc found", *(f"dump {p} found/{_flat(p)}" for p in _elsewhere(recipe)))
         ),
     }
-    kernel = () if recipe.kernel_file else (of_kernel_suite(recipe, recipe.kernel_package),)
+    kernel = () if recipe.kernel_file else (of_kernel_suite(recipe, recipe.kernel_package, pinned),)
+    packages = tuple(_pinned(name, pinned) for name in recipe.packages)
     modules: tuple[str, ...] = ()
     if recipe.modules is not None:
         files |= _module_files(recipe.modules, brought)
-        needed = _needed(recipe, recipe.modules)
+        needed = _needed(recipe, recipe.modules, pinned)
         modules = namespaced(bootstrap(recipe, needed, MODULES, work), root=root)
     return ImageBuild(
         files=files,
         modules=modules,
         remove_modules_root=namespaced(("rm", "-rf", f"{work}/{MODULES.root}"), root=root),
-        bootstrap=namespaced(
-            bootstrap(recipe, (*kernel, *recipe.packages), IMAGE, work), root=root
-        ),
+        bootstrap=namespaced(bootstrap(recipe, (*kernel, *packages), IMAGE, work), root=root),
         make_disk=namespaced(
             (
                 *("mke2fs", "-q", "-F", "-t", "ext4", "-L", "root", "-m", "0"),
@@ -152,6 +155,7 @@ def bootstrap(
         *(f"--dpkgopt=path-exclude={path}" for path in recipe.excluded_paths),
         *valid_until,
         *((f"--setup-hook={_further_suite(recipe)}",) if recipe.kernel_suite else ()),
+        *((f"--setup-hook={further_archive(work / PACKAGES)}",) if recipe.package_files else ()),
         f"--customize-hook={releases}",
         f"--customize-hook={hook}",
         recipe.suite,
@@ -159,6 +163,8 @@ def bootstrap(
     )
 
 
+PACKAGES: Final = "packages"
+"""Directory below the working directory with the recipe's ``package_files``."""
 RELEASES: Final = "found/releases"
 """File below the working directory with the dates of the archive's Release files."""
 _RELEASES: Final = "grep -ahE '^(Suite|Codename|Date|Valid-Until):'"
@@ -174,17 +180,37 @@ def _further_suite(recipe: ImageRecipe) -> str:
     return f'sed -n {shlex.quote(pattern)} "$1"/etc/apt/sources.list > {added}; test -s {added}'
 
 
-def of_kernel_suite(recipe: ImageRecipe, package: str) -> str:
+def further_archive(directory: Path) -> str:
+    """Return shell lines that add a directory with the file ``Packages`` to the archives.
+
+    Its packages have no signature; the lab has checked their hashes.
+    """
+    line = f"deb [trusted=yes] copy:{quote(str(directory))} ./"
+    return f'echo {shlex.quote(line)} > "$1"/etc/apt/sources.list.d/packages.list'
+
+
+def _pinned(package: str, pinned: Mapping[str, str]) -> str:
+    """Return the package as an argument for apt, with the version of the file that is used."""
+    return f"{package}={pinned[package]}" if package in pinned else package
+
+
+def of_kernel_suite(
+    recipe: ImageRecipe, package: str, pinned: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Return the package as an argument for apt; without ``/SUITE`` apt takes the image's own."""
-    return f"{package}/{recipe.kernel_suite}" if recipe.kernel_suite else package
+    if package in pinned or not recipe.kernel_suite:
+        return _pinned(package, pinned)
+    return f"{package}/{recipe.kernel_suite}"
 
 
-def _needed(recipe: ImageRecipe, modules: ModulesRecipe) -> tuple[str, ...]:
+def _needed(
+    recipe: ImageRecipe, modules: ModulesRecipe, pinned: Mapping[str, str]
+) -> tuple[str, ...]:
     """Return the packages for building modules; the headers depend on their compiler."""
     headers = f"linux-headers-{recipe.kernel_package.removeprefix(KERNEL_PREFIX)}"
     tools = () if modules.dkms else ("make", "patch", "xz-utils")
-    source = modules.source if modules.dkms else of_kernel_suite(recipe, modules.source)
-    return (of_kernel_suite(recipe, headers), source, *tools, *modules.packages)
+    source = modules.source if modules.dkms else of_kernel_suite(recipe, modules.source, pinned)
+    return (of_kernel_suite(recipe, headers, pinned), source, *tools, *modules.packages)
 
 
 def _module_files(modules: ModulesRecipe, brought: Brought) -> dict[str, str]:
@@ -264,12 +290,19 @@ def recorded_options(recipe: ImageRecipe, config: str) -> dict[str, str]:
     return {k: v for k, v in sorted(whole.items()) if RECORDED.fullmatch(k) and v != "n"}
 
 
-def differences(recipe: ImageRecipe, found: Found) -> list[str]:
+def differences(
+    recipe: ImageRecipe, found: Found, given: Sequence[BroughtPackage] = ()
+) -> list[str]:
     """Return differences of the image from its recipe; empty: none."""
     wrong = [
         f"the package '{name}' is not installed"
         for name in (*(() if recipe.kernel_file else (recipe.kernel_package,)), *recipe.packages)
         if name not in found.packages
+    ]
+    wrong += [
+        f"'{one.name}' is {found.packages[one.name]}, and the given file has {one.version}"
+        for one in given
+        if found.packages.get(one.name, one.version) != one.version
     ]
     for path, text in recipe.files.items():
         if path not in found.files:

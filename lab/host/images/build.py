@@ -16,6 +16,7 @@ from lab.compile.image import log as image_log
 from lab.compile.image.build import RELEASES, Found, ImageBuild
 from lab.compile.image.log import Stage
 from lab.core.errors import HostError, LabError, ToolError
+from lab.host.images import debs as image_debs
 from lab.host.images import recipes as image_recipes
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
@@ -125,6 +126,10 @@ def _make(
     _write(plan, work)
     if recipe.kernel_file:
         shutil.copyfile(recipe.kernel_file, work / "kernel.deb")
+    if recipe.package_files:
+        for number, file in enumerate(recipe.package_files):
+            shutil.copyfile(file, work / image_build.PACKAGES / f"{number}.deb")
+        image_debs.write_archive(work / image_build.PACKAGES)
     log, modules_log = work / "build.log", work / "modules.log"
     building = {**_environment(), **image_build.ENVIRONMENT, "TMPDIR": str(work / "tmp")}
     try:
@@ -140,7 +145,7 @@ def _make(
         progress("verifying the image", 0.93)
         _run(plan.read_back, work)
         found = _found(recipe, work)
-        wrong = image_build.differences(recipe, found)
+        wrong = image_build.differences(recipe, found, brought.package_files)
         if wrong:
             raise ToolError(f"the image '{name}' does not match its recipe: {'; '.join(wrong)}")
         progress("writing the qcow2 file", 0.94)
@@ -171,7 +176,7 @@ def _environment() -> dict[str, str]:
 
 
 def _write(plan: ImageBuild, work: Path) -> None:
-    for directory in ("files", "found", "image", "tmp"):
+    for directory in ("files", "found", "image", image_build.PACKAGES, "tmp"):
         (work / directory).mkdir()
     for relative, text in plan.files.items():
         path = work / relative

@@ -11,9 +11,10 @@ import lab
 from lab.compile.image.build import HOOKS
 from lab.compile.image.log import ACCEPT_EXPIRED
 from lab.core import yaml as decode
-from lab.core.errors import InputError
+from lab.core.errors import InputError, ToolError
 from lab.core.yaml import Document
-from lab.model.image.recipe import Brought, ImageRecipe, added
+from lab.host.images import debs as image_debs
+from lab.model.image.recipe import Brought, BroughtPackage, ImageRecipe, added
 from lab.plugins import catalog
 
 
@@ -92,7 +93,18 @@ def brought(recipe: ImageRecipe) -> Brought:
         hooks={name: (directory() / name).read_text(encoding="utf-8") for name in HOOKS},
         patches=tuple(_patch(Path(path)) for path in patches),
         kernel_sha256=_sha256(Path(recipe.kernel_file)) if recipe.kernel_file else None,
+        package_files=tuple(brought_package(Path(path)) for path in recipe.package_files),
     )
+
+
+def brought_package(path: Path) -> BroughtPackage:
+    """Return name, version and hash of a ``.deb``; ``InputError``: it is none."""
+    sha256 = _sha256(path)
+    try:
+        name, version = image_debs.fields(path, "Package", "Version")
+    except ToolError as error:
+        raise InputError(f"'{path}' is not a Debian package: {error.message}") from error
+    return BroughtPackage(name=name, version=version, sha256=sha256)
 
 
 def _patch(path: Path) -> str:
@@ -109,4 +121,4 @@ def _sha256(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise InputError(f"the kernel '{path}' cannot be read: {error.strerror}") from error
+        raise InputError(f"the package '{path}' cannot be read: {error.strerror}") from error

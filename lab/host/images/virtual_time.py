@@ -15,14 +15,16 @@ from typing import Final
 
 import drive
 from drive import cpio, region, sealed
-from lab.compile.image.build import namespaced
+from lab.compile.image.build import further_archive, namespaced
 from lab.core.errors import HostError, InputError, ToolError
 from lab.core.units import MIB
+from lab.host.images import packages as image_packages
 from lab.host.images import recipes as image_recipes
 from lab.host.images.store import file_sha256
 from lab.host.system import accelerator, files, locks, paths, process
 from lab.model.execution.job import SealedKit
 from lab.model.image.manifest import Image, ImageSource
+from lab.model.image.package import Axis
 from lab.model.scenario.guest import Guest
 
 SOURCES: Final = Path(drive.__file__).parent
@@ -176,8 +178,16 @@ def _build(image: Image, work: Path) -> None:
             " a Debian package: set guest.clock to real"
         )
     _, recipe = image_recipes.load(stem)
-    suite = recipe.kernel_suite or recipe.suite
-    words = ("sh", str(SOURCES / "build.sh"), suite, f"linux-headers-{version}", str(work))
+    suite, hook = recipe.kernel_suite or recipe.suite, "true"
+    fetched = image_packages.find(Axis.KERNEL, f"linux-image-{version}")
+    if fetched is not None:
+        if not fetched.headers:
+            raise InputError(
+                f"guest.clock: virtual time needs the kernel's headers, and the archive had"
+                f" dropped those of {version} when it was fetched: set guest.clock to real"
+            )
+        suite, hook = fetched.release, further_archive(image_packages.archive_of(fetched))
+    words = ("sh", str(SOURCES / "build.sh"), suite, f"linux-headers-{version}", str(work), hook)
     try:
         process.run(
             namespaced(words, root=accelerator.is_root()),

@@ -31,7 +31,11 @@ MAKING: Final = 3600.0
 
 def home() -> Path:
     """Return the images directory; create it if missing."""
-    directory = paths.images()
+    return made(paths.images())
+
+
+def made(directory: Path) -> Path:
+    """Return a directory of the lab; create it if missing."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -77,8 +81,10 @@ def _locked(lock: Path, waiting: Callable[[], None]) -> int:
 
 
 @contextmanager
-def workspace(name: str) -> Iterator[Path]:
+def workspace(name: str, parent: Path | None = None) -> Iterator[Path]:
     """Yield a directory to make an image in, on the same file system; remove it at the end.
+
+    ``parent``: in this directory, instead of that of the images.
 
     Ctrl-C, SIGTERM and SIGHUP remove it too. After ``kill -9`` `prune` removes it, because its lock
     is free.
@@ -88,13 +94,13 @@ def workspace(name: str) -> Iterator[Path]:
         descriptor = -1
         try:
             with exclusive("workspaces", waiting=lambda: None):
-                work = Path(tempfile.mkdtemp(prefix=f"{WORK}{name}-", dir=home()))
+                work = Path(tempfile.mkdtemp(prefix=f"{WORK}{name}-", dir=made(parent or home())))
                 descriptor = os.open(work / "lock", os.O_RDWR | os.O_CREAT, 0o600)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield work
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise disk_full(name) from error
+                raise disk_full(name, parent) from error
             raise
         finally:
             if work is not None:
@@ -154,10 +160,11 @@ def remove_free_lock(lock: Path) -> None:
             os.close(descriptor)
 
 
-def disk_full(name: str) -> HostError:
+def disk_full(name: str, parent: Path | None = None) -> HostError:
     """Return the error for a full disk."""
+    what = f"the image '{name}' could not be made" if parent is None else "nothing was fetched"
     return HostError(
-        f"the image '{name}' could not be made: the disk of '{paths.images()}' is full",
+        f"{what}: the disk of '{parent or paths.images()}' is full",
         hint="free some space, or set LAB_HOME to another disk",
     )
 

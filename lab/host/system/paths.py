@@ -4,8 +4,10 @@
 what      where                           may be removed by hand
 ========  ==============================  ============================================
 images    ``$XDG_DATA_HOME/lab/images``   yes: build or import them again
+packages  ``$XDG_DATA_HOME/lab/packages`` yes: ``lab kernel fetch``, if the archive has them still
 runs      ``$XDG_DATA_HOME/lab/runs``     yes, with their results
 nights    ``$XDG_DATA_HOME/lab/nights``   yes: records of matrix runs
+bisects   ``$XDG_DATA_HOME/lab/bisects``  yes: records of ``lab bisect``
 schema    ``$XDG_DATA_HOME/lab/schema``   yes: ``lab schema scenario --install`` makes it again
 site      ``$XDG_DATA_HOME/lab/site``     yes: ``lab site`` makes it again
 profiles  ``$XDG_DATA_HOME/lab/profiles`` yes: ``lab disk calibrate`` makes them again
@@ -44,6 +46,11 @@ def images() -> Path:
     return _base("XDG_DATA_HOME", ".local/share", "data") / "images"
 
 
+def packages() -> Path:
+    """Return the directory of fetched packages of Linux and mdadm."""
+    return _base("XDG_DATA_HOME", ".local/share", "data") / "packages"
+
+
 def runs() -> Path:
     return _base("XDG_DATA_HOME", ".local/share", "data") / "runs"
 
@@ -51,6 +58,11 @@ def runs() -> Path:
 def nights() -> Path:
     """Return the directory of matrix runs' records."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "nights"
+
+
+def bisects() -> Path:
+    """Return the directory of bisections' records."""
+    return _base("XDG_DATA_HOME", ".local/share", "data") / "bisects"
 
 
 def site() -> Path:

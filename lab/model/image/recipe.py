@@ -124,6 +124,8 @@ class ImageRecipe(Model):
     """Another suite of the same archive, for the kernel only: ``trixie-backports``."""
     kernel_file: str | None = None
     """A ``.deb`` with your own kernel, instead of ``kernel_package``."""
+    package_files: tuple[str, ...] = ()
+    """``.deb`` files that are used instead of the archive's packages of the same names."""
     modules: ModulesRecipe | None = None
     packages: tuple[Package, ...] = Field(min_length=1)
     excluded_paths: tuple[str, ...] = ()
@@ -242,6 +244,15 @@ def facts_asked_for(recipe: ImageRecipe) -> ImageFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BroughtPackage:
+    """A ``.deb``."""
+
+    name: str
+    version: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
     """Files that an image is made from, in addition to recipe and packages."""
 
@@ -251,6 +262,8 @@ class Brought:
     """Contents of the recipe's patches, in order."""
     kernel_sha256: str | None = None
     """SHA-256 of the recipe's ``kernel_file``."""
+    package_files: tuple[BroughtPackage, ...] = ()
+    """The recipe's ``package_files``, in their order."""
 
 
 def recipe_digest(recipe: ImageRecipe, brought: Brought) -> str:
@@ -268,12 +281,15 @@ def _decisive(recipe: ImageRecipe, brought: Brought) -> dict[str, object]:
     aside: dict[str, Any] = {"description": True, "base": True, "check_valid_until": True}
     if recipe.kernel_suite is None:  # images keep the digests from before this field existed
         aside["kernel_suite"] = True
-    aside |= {"kernel_file": True, **({"modules": {"patches"}} if recipe.modules else {})}
+    aside |= {"kernel_file": True, "package_files": True}
+    aside |= {"modules": {"patches"}} if recipe.modules else {}
+    files = sorted(one.sha256 for one in brought.package_files)
     return {
         "recipe": recipe.model_dump(mode="json", exclude=aside),
         "hooks": dict(brought.hooks),
         "patches": list(brought.patches),
         "kernel": brought.kernel_sha256,
+        **({"package_files": files} if files else {}),
     }
 
 

@@ -57,6 +57,24 @@ class JobRecord(Model):
     """Why it is not finished."""
 
 
+class Flip(Model):
+    """A claim that held in the run before and is refuted in this one, and what a bisection found.
+
+    ``lab run matrix --bisect`` looks for them.
+    """
+
+    job: str
+    claim: str
+    good: str
+    """The system of the run in which it held: Linux and mdadm."""
+    bad: str
+    """The system of this run."""
+    bisection: str | None = None
+    """Path of the bisection's directory; ``None``: none could begin."""
+    result: str = ""
+    """What was found, in a sentence; empty: the bisection is not finished."""
+
+
 class MatrixRun(Model):
     """``night.json``: the jobs, and where their runs are."""
 
@@ -76,6 +94,7 @@ class MatrixRun(Model):
     jobs: tuple[JobRecord, ...] = Field(alias="parts")
     expected: tuple[Expected, ...] = ()
     notes: tuple[str, ...] = ()
+    bisections: tuple[Flip, ...] = ()
 
 
 class Ending(StrEnum):

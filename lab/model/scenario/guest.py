@@ -14,6 +14,8 @@ from lab.model.image.manifest import IMAGE
 
 KERNEL: Final = Says("a kernel's package such as linux-image-amd64, or a file such as ./bzImage")
 
+MDADM: Final = Says("a version of mdadm such as 4.2-5, or a file such as ./mdadm.deb")
+
 
 def kernel_name(kernel: str | None) -> str | None:
     """A valid ``guest.kernel``; ``ValueError``: it is not a package or a file."""
@@ -27,9 +29,13 @@ def kernel_name(kernel: str | None) -> str | None:
     )
 
 
-def is_file(kernel: str) -> bool:
-    """Whether ``guest.kernel`` names a file, not a package."""
-    return "/" in kernel or kernel.endswith(".deb")
+def is_file(name: str) -> bool:
+    """Whether ``guest.kernel`` or ``guest.mdadm`` names a file."""
+    return "/" in name or name.endswith(".deb")
+
+
+System = tuple[str, str | None, str | None]
+"""What a guest boots: image, kernel and mdadm."""
 
 
 class Clock(StrEnum):
@@ -49,6 +55,9 @@ class Guest(Model):
     kernel: Annotated[str | None, KERNEL] = Field(default=None, pattern=r"^\S+$")
     """Another kernel than the image's: a package of its archive (``linux-image-amd64``), a
     ``.deb``, or a file that QEMU loads (``./bzImage``); ``None``: the image's own."""
+    mdadm: Annotated[str | None, MDADM] = Field(default=None, pattern=r"^\S+$")
+    """Another mdadm than the image's: a version that `lab kernel fetch --axis mdadm` has fetched
+    (``4.2-5``), or a ``.deb``; ``None``: the image's own."""
     cpus: int = Field(default=1, ge=1, le=64)
     """Virtual CPUs."""
     memory: Size = 512 * 1024**2
@@ -62,9 +71,9 @@ class Guest(Model):
     takes the CPU away from them, as `lab hunt` does."""
 
     @property
-    def system(self) -> tuple[str, str | None]:
-        """What it boots: image and kernel."""
-        return self.image, self.kernel
+    def system(self) -> System:
+        """What it boots: image, kernel and mdadm."""
+        return self.image, self.kernel, self.mdadm
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -72,6 +81,8 @@ class Guest(Model):
         data: dict[str, Any] = whole(self)
         if self.kernel is None:
             data.pop("kernel", None)
+        if self.mdadm is None:
+            data.pop("mdadm", None)
         if self.clock is Clock.REAL:
             data.pop("clock", None)
         if not self.disturb:
@@ -82,6 +93,15 @@ class Guest(Model):
     @classmethod
     def _package_or_file(cls, kernel: str | None) -> str | None:
         return kernel_name(kernel)
+
+    @field_validator("mdadm")
+    @classmethod
+    def _version_or_file(cls, mdadm: str | None) -> str | None:
+        if mdadm is None or (is_file(mdadm) and mdadm.endswith(".deb")):
+            return mdadm
+        if not re.fullmatch(r"\d[A-Za-z0-9.+~-]*", mdadm):
+            raise ValueError(f"'{mdadm}' is not a version such as 4.2-5, or a file ./mdadm.deb")
+        return mdadm
 
     @field_validator("memory")
     @classmethod

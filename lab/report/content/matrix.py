@@ -15,6 +15,7 @@ from lab.core.units import MIB, format_seconds, format_size
 from lab.model.matrix.record import (
     ClaimEnding,
     Ending,
+    Flip,
     JobRecord,
     JobResult,
     JobState,
@@ -149,6 +150,8 @@ def remarkable(found: MatrixResult) -> Iterator[tuple[str, str]]:
     for job in found.jobs:
         if job.job.state is JobState.BROKEN:
             yield f"{job.job.id}: broken: {job.job.reason.partition(chr(10))[0]}", "red"
+    for flip in found.run.bisections:
+        yield flip_sentence(flip), "bold"
     for one in found.regressions:
         if one.new:
             yield regression_sentence(one), "bold"
@@ -166,6 +169,12 @@ def _what(claim: ClaimEnding) -> str:
     if claim.ending is Ending.UNEXPECTED:
         return f"unexpectedly holds ({claim.remark})"
     return f"is refuted: {'; '.join(filter(None, (claim.reason, claim.remark)))}"
+
+
+def flip_sentence(flip: Flip) -> str:
+    """Return a claim that became refuted, and what its bisection found."""
+    found = flip.result or "its bisection is not finished"
+    return f"{flip.job}: {flip.claim} held with {flip.good} and is refuted with {flip.bad}: {found}"
 
 
 def regression_sentence(one: Regression) -> str:

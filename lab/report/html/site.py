@@ -16,7 +16,13 @@ from lab.model.result.site import Site
 from lab.model.scenario.claim import Verdict
 from lab.report.content.document import Page
 from lab.report.content.figures import axes_text, figure, metric_words, rows_of, spread
-from lab.report.content.matrix import LEGEND, regression_sentence, summary, system_of
+from lab.report.content.matrix import (
+    LEGEND,
+    flip_sentence,
+    regression_sentence,
+    summary,
+    system_of,
+)
 from lab.report.content.reliability import caveats
 from lab.report.content.site import site_of
 from lab.report.content.tables import Line, Table, columns
@@ -40,7 +46,10 @@ def index_page(
     return render(
         "index.html.j2",
         broken=broken,
-        regressions=[regression_sentence(one) for one in regressions],
+        regressions=[
+            *(flip_sentence(one) for one in (matrix.run.bisections if matrix else ())),
+            *(regression_sentence(one) for one in regressions),
+        ],
         matrix=matrix and {"title": matrix.run.title, "table": _jobs(matrix)},
         verdicts=[v.value.replace("_", " ") for v in Verdict],
         runs=[_run(page) for page in pages],

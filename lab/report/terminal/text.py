@@ -140,6 +140,20 @@ def image_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
     return table
 
 
+def version_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
+    """Return the table of ``lab kernel list``."""
+    table = plain_table("version", "date", "suite", "MB", "state", "package")
+    for row in rows:
+        state = row["state"]
+        if row["fetched"]:
+            state += ", fetched" if row["in_archive"] else ", fetched, no longer in the archive"
+        package = row["name"] if row["name"] != row["version"] else ""
+        size = f"{row['bytes'] / 1e6:.1f}"
+        suite = row["suites"][0] if row["suites"] else row["release"]
+        table.add_row(row["version"], row["date"] or "", suite, size, state, package)
+    return table
+
+
 def run_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
     """Return the table of ``lab results list``."""
     table = plain_table("run", "cells", "holds", "refuted", "other", "state")

@@ -10,10 +10,11 @@ from lab.host import images
 from lab.model.image.manifest import ImageFacts, facts_of
 from lab.model.plugin import Problem
 from lab.model.scenario.document import Array, Cell
+from lab.model.scenario.guest import System
 from lab.plugins import catalog
 from lab.run.preparation import systems
 
-Known = dict[tuple[str, str | None], ImageFacts | None]
+Known = dict[System, ImageFacts | None]
 """Facts of each image with its kernel; ``None``: it is not built."""
 
 
@@ -38,7 +39,7 @@ def check_images(compiled: Compiled, facts: Known) -> None:
 
 def check_arrays(compiled: Compiled, cells: Sequence[Cell], facts: Known) -> None:
     """``InputError``: a built image lacks a feature that a cell's array needs."""
-    seen: set[tuple[int, tuple[str, str | None]]] = set()
+    seen: set[tuple[int, System]] = set()
     for cell in cells:
         array, system = cell.array, cell.guest.system
         if array is None or (id(array), system) in seen:

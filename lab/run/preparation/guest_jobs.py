@@ -32,7 +32,7 @@ from lab.host.system import accelerator, keys, paths
 from lab.model.execution.job import GuestJob
 from lab.model.execution.procedure import AttachDisk, HostCommand, Procedure
 from lab.model.scenario.document import Cell
-from lab.model.scenario.guest import Clock, Guest
+from lab.model.scenario.guest import Clock, Guest, System
 from lab.run.preparation.platforms import Platform, site_of
 
 
@@ -52,7 +52,7 @@ class GuestJobs:
     """Makes the jobs of a run's guests."""
 
     scenario: str
-    platforms: dict[tuple[str, str | None], Platform]
+    platforms: dict[System, Platform]
     """By image and kernel."""
     at_once: int
     """Most guests that boot concurrently."""

@@ -37,7 +37,7 @@ from lab.model.execution.job import CellJob, End, Keep
 from lab.model.execution.procedure import Procedure
 from lab.model.result.document import Outcome
 from lab.model.scenario.document import Cell
-from lab.model.scenario.guest import Clock, Guest
+from lab.model.scenario.guest import Clock, Guest, System
 from lab.run.calibration import conclude, standing, wanted
 from lab.run.options import RunOptions
 from lab.run.preparation.guest_jobs import GuestJobs
@@ -79,7 +79,7 @@ class Execution:
 
     store: RunStore
     compiled: Compiled
-    platforms: dict[tuple[str, str | None], Platform]
+    platforms: dict[System, Platform]
     watch: Watch
     say: Say
     options: RunOptions

@@ -1,0 +1,95 @@
+"""``lab kernel``: kernels and mdadm of Debian's archives."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from lab.cli.app import kernel
+from lab.cli.options import AcceptExpired, Json, console, print_json
+from lab.model.image.package import Axis
+
+AxisOption = Annotated[
+    Axis,
+    typer.Option("--axis", metavar="kernel|mdadm", help="Versions of Linux, or of mdadm."),
+]
+
+
+@kernel.command("list")
+def list_(
+    axis: AxisOption = Axis.KERNEL,
+    refresh: Annotated[
+        bool,
+        typer.Option("--refresh", help="Read the archives' lists now. Without it, once a day."),
+    ] = False,
+    accept_expired: AcceptExpired = False,
+    as_json: Json = False,
+) -> None:
+    """List the cloud kernels of Debian's archives, and those that are fetched.
+
+    From bullseye to sid, with updates, security and backports, as apt finds them. 'complete':
+    usable. 'no headers': usable in real time only, since the archive has dropped the headers.
+    'incomplete': the archive has dropped a package without which it cannot be installed.
+
+    Examples:
+        lab kernel list
+        lab kernel list --axis mdadm --json
+    """
+    from lab.cli.display.progress import Spinner
+    from lab.report.terminal.text import version_table
+    from lab.run.preparation import versions
+
+    with Spinner("reading the archives") as spinner:
+        index, warnings = versions.current(
+            spinner.show, refresh=refresh, accept_expired=accept_expired
+        )
+    rows = versions.rows(axis, index)
+    if as_json:
+        print_json({"read": index.read, "versions": rows, "warnings": warnings})
+        return
+    console().print(version_table(rows))
+    for sentence in warnings:
+        sys.stderr.write(f"lab: {sentence}\n")
+
+
+@kernel.command()
+def fetch(
+    patterns: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="VERSION...",
+            help="Versions, names of packages, or quoted patterns such as '6.12.*'.",
+            show_default=False,
+        ),
+    ],
+    axis: AxisOption = Axis.KERNEL,
+    accept_expired: AcceptExpired = False,
+    as_json: Json = False,
+) -> None:
+    """Fetch kernels, with their headers, or versions of mdadm, and keep them.
+
+    The archives drop old versions; fetched ones stay. Their names are values of guest.kernel
+    and guest.mdadm.
+
+    Examples:
+        lab kernel fetch 6.12.107-1
+        lab kernel fetch '6.12.11*'
+        lab kernel fetch --axis mdadm 4.2-5 '4.6*'
+    """
+    from lab.cli.display.progress import Spinner
+    from lab.run.preparation import versions
+
+    with Spinner("fetching") as spinner:
+        versions.current(spinner.show, refresh=False, accept_expired=accept_expired)
+        found, left_out = versions.fetch(
+            axis, patterns, spinner.show, accept_expired=accept_expired
+        )
+    for sentence in left_out:
+        sys.stderr.write(f"lab: left out: {sentence}\n")
+    if as_json:
+        print_json({"fetched": [one.name for one in found], "left_out": left_out})
+        return
+    for one in found:
+        typer.echo(f"{one.title} is fetched: --set {axis.key}={one.name}")
