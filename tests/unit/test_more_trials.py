@@ -290,7 +290,7 @@ def test_a_report_shows_all_trials(tmp_path: Path) -> None:
     (shown,) = page.cells
     assert {one.trial for one in shown.series} == {1, 2, 3}
     assert {len(m.values) for m in shown.result.measurements if m.workload == "write"} == {3}
-    assert [one.reason for one in shown.failures] == ["it broke"]
+    assert [one.reason for one in shown.attempts] == ["it broke"]
     assert any("3 trials" in chart.subtitle for chart in cell_charts(page))
 
 

@@ -51,13 +51,13 @@ say(QMP={{}})
 for line in file:
     asked = json.loads(line)
     name, given = asked["execute"], asked.get("arguments", {{}})
+    if name == "human-monitor-command":
+        socket.socket(socket.AF_UNIX).bind(re.search("unix:([^,]+)", given["command-line"])[1])
     say(**{{"return": {{}}}})
     if name == "cont":
         {ending}
     elif name == "dump-guest-memory":
         Path(given["protocol"].removeprefix("file:")).write_text(json.dumps(given))
-    elif name == "human-monitor-command":
-        socket.socket(socket.AF_UNIX).bind(re.search("unix:([^,]+)", given["command-line"])[1])
 """
 STOPS = "run(1, bytes.fromhex({output!r})); say(event='STOP')"
 ENDS = "run(2, b'{newline}'); sys.exit(0)"
