@@ -359,6 +359,10 @@ class FaultKind(Protocol):
         """Whether it plugs its ``disk`` into the guest and the array again."""
         return False
 
+    def waits(self, parameters: Any) -> bool:
+        """Whether what follows waits until md is idle."""
+        return True
+
     @abstractmethod
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         """Yield impossible parameters; keys are relative to the fault."""

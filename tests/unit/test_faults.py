@@ -40,7 +40,7 @@ from lab.model.execution.procedure import (
 )
 from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
-from lab.plugins.faults._shared import BEGAN, check, common, settle, state
+from lab.plugins.faults._shared import BEGAN, check, common, glance, settle, shape_of, state
 from lab.report.export.shell import as_script
 from lab.run.plan import plan_of
 from lab.run.steps import Undo, run_procedure
@@ -392,6 +392,53 @@ def test_procedures_with_faults_survive_being_written_and_read(tmp_path: Path) -
     assert Procedure.model_validate_json(procedure.model_dump_json()) == procedure
 
 
+GROW = (
+    "  - {name: grown, fault: grow, after: write, raid_devices: 4, level: 6, chunk: 128KiB,"
+    " layout: ddf-zero-restart, wait: WAIT}\n"
+)
+
+
+def test_a_reshape_is_asked_of_mdadm_and_waited_for_only_if_the_scenario_says_so(
+    tmp_path: Path,
+) -> None:
+    waited = named(steps_of(tmp_path, GROW.replace("WAIT", "true")), "grown").script
+    asked = "MDADM_NO_SYSTEMCTL=1 mdadm --grow /dev/md/bench --level=6 --raid-devices=4"
+    assert f"{asked} --layout=ddf-zero-restart --chunk=128 </dev/null" in waited
+    assert "while [ -e $md/sync_action ]" in waited
+    left = named(steps_of(tmp_path, GROW.replace("WAIT", "false")), "grown").script
+    assert asked in left
+    assert "while [ -e $md/sync_action ]" not in left
+    for wait, seen in (("false", True), ("true", False)):
+        script = named(steps_of(tmp_path, GROW.replace("WAIT", wait) + CUT), "cut").script
+        assert ("Reshape pos'n" in script) == seen  # read before md goes on
+        if seen:
+            assert script.index("Reshape pos'n") < script.index("--assemble")
+    assert "Reshape pos'n" not in named(steps_of(tmp_path, CUT), "cut").script
+
+
+BAD_GROW = {
+    "raid_devices: 5": r"raid_devices: 5 members need as many disks, and the cell has 4",
+    "level: 11": r"level",
+    "chunk: 100": r"not a multiple of 4096",
+    "wait: false": r"nothing changes",
+    "chunk: 8KiB, wait: false, check: true": r"check: md cannot check an array that it reshapes",
+}
+
+
+@pytest.mark.parametrize(("words", "message"), BAD_GROW.items(), ids=range(len(BAD_GROW)))
+def test_a_reshape_that_cannot_be_is_refused(tmp_path: Path, words: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        compiled(tmp_path, f"  - {{name: g, fault: grow, after: write, {words}}}\n")
+
+
+def test_after_a_reshape_the_place_of_the_members_data_is_unknown(tmp_path: Path) -> None:
+    grown = "  - {name: g, fault: grow, WHEN: read, chunk: 128KiB}\n"
+    rot = "  - {name: r, fault: rot, after: read, disk: 1}\n"
+    with pytest.raises(InputError, match=r"\.offset: .*which 'g' has moved"):
+        compiled(tmp_path, grown.replace("WHEN", "before") + rot)
+    compiled(tmp_path, rot + grown.replace("WHEN", "after"))
+
+
 # --- what runs -------------------------------------------------------------------------------
 
 
@@ -517,6 +564,14 @@ def test_md_that_is_never_done_is_given_up(md: Path) -> None:
     done = in_shell(BEGAN + settle("/dev/bench", 0.5), md)
     assert done.returncode != 0
     assert "still busy with resync" in done.stderr
+
+
+def test_a_reshape_that_nothing_waits_for_is_looked_at_once(md: Path) -> None:
+    (md / "sync_action").write_text("reshape\n")
+    (md / "degraded").write_text("1\n")
+    done = in_shell(BEGAN + glance("/dev/bench"), md)
+    assert done.returncode == 0, done.stderr
+    assert common(done.stdout, {})["degraded_most"] == 1
 
 
 def test_an_array_that_was_not_started_has_no_state_to_wait_for(md: Path) -> None:
@@ -689,9 +744,10 @@ PARSED: dict[str, tuple[dict[str, Any], Outputs, dict[str, float]]] = {
             stderr="",
             files={"power.txt": "/a ok 512\n/b ok 1024\n"},
         ),
-        {"assembled": 0, "forced": 1, "cache_lost_bytes": 1536},
+        {"assembled": 0, "forced": 1, "cache_lost_bytes": 1536, "reshaped": 0},
     ),
     "fail": ({"disk": 1}, Outputs(stdout="", stderr="", files={}), {}),
+    "grow": ({"chunk": 65536}, Outputs(stdout="", stderr="", files={}), {"reshaped": 0}),
     "replace": ({"disk": 1, "with": 2}, Outputs(stdout="", stderr="", files={}), {}),
     "rot": ({"disk": 1}, Outputs(stdout="", stderr="", files={}), {}),
     "slow": ({"disk": 1}, Outputs(stdout="", stderr="", files={}), {}),
@@ -706,6 +762,42 @@ def test_every_kind_reads_what_is_its_own(name: str) -> None:
     assert kind.parse(parameters, outputs) == expected
     declared = [m.name for m in kind.metrics]
     assert set(expected) <= set(declared)
-    for metric in expected if name not in ("io_error", "power_cut") else ():
+    for metric in expected if name not in ("grow", "io_error", "power_cut") else ():
         with pytest.raises(ToolError, match=re.escape(f"'{metric.removeprefix('action_')}'")):
             kind.parse(parameters, Outputs(stdout="", stderr="", files={}))
+
+
+RESHAPED = """\
+raid_disks=4
+Personalities : [raid6] [raid5] [raid4]
+md127 : active raid6 vde[4] vdd[3] vdc[1] vdb[0]
+      65536 blocks super 1.2 level 6, 128k chunk, algorithm 2 [4/4] [UUUU]
+      bitmap: 0/1 pages [0KB], 65536KB chunk
+
+[    1.000000] md: resync of RAID array md127
+[    5.000000] md: reshape of RAID array md127
+[    9.000000] md: md127: reshape done.
+"""
+
+
+def test_the_shape_after_a_reshape_is_the_kernels(tmp_path: Path) -> None:
+    outputs = Outputs(stdout="", stderr="", files={"state.txt": RESHAPED})
+    assert shape_of(outputs) == {
+        "reshaped": 1,
+        "raid_disks": 4,
+        "array_bytes": 64 * 1024**2,
+        "array_level": 6,
+        "array_chunk": 128 * 1024,
+        "array_layout": 2,
+    }
+    mirror = "raid_disks=2\n      65536 blocks super 1.2 [2/2] [UU]\n"
+    found = shape_of(Outputs(stdout="", stderr="", files={"state.txt": mirror}))
+    assert found == {"reshaped": 0, "raid_disks": 2, "array_bytes": 64 * 1024**2}
+    assert shape_of(Outputs(stdout="", stderr="", files={"state.txt": ""})) == {"reshaped": 0}
+
+
+def test_a_power_cut_tells_how_far_the_reshape_was(tmp_path: Path) -> None:
+    files = raw()
+    assert "reshape_at" not in measured(tmp_path, files)
+    files["cut.1.stdout.txt"] += "reshape_at=12288\n"
+    assert measured(tmp_path, files)["reshape_at"] == 12 * 1024**2

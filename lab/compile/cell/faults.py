@@ -16,7 +16,7 @@ from lab.model.scenario.document import Array, Cell
 from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
 from lab.plugins.faults import _pools
-from lab.plugins.faults._shared import BEGAN, check, mark, settle, state
+from lab.plugins.faults._shared import BEGAN, check, glance, mark, settle, state
 
 FILE: Final = f"{MOUNT}/data"
 """The workloads' target on a file system."""
@@ -118,7 +118,7 @@ def fault_steps(
             script=(marked if kind.cuts else "")  # a power cut empties the kernel log
             + BEGAN
             + kind.script(parameters, scene)
-            + _settled(scene, cell.timeout),
+            + _settled(scene, cell.timeout, waits=kind.waits(parameters)),
             after=counters,
             timeout=cell.timeout,
         )
@@ -126,10 +126,13 @@ def fault_steps(
     return steps, list(_afterwards(cell, scene))
 
 
-def _settled(scene: Scene, limit: float) -> str:
+def _settled(scene: Scene, limit: float, *, waits: bool) -> str:
+    """Return shell lines that wait until the array is idle, or only print md's state."""
     if _pools.is_pool(scene):
         return _pools.settle(scene.array.name, limit)
-    return settle(scene.device, limit) if scene.device else ""
+    if not scene.device:
+        return ""
+    return settle(scene.device, limit) if waits else glance(scene.device)
 
 
 def _afterwards(cell: Cell, scene: Scene) -> Iterator[Step]:

@@ -8,7 +8,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from lab.core.base import Model
 from lab.core.errors import ToolError
+from lab.core.units import KIB
 from lab.md.facts.geometry import Geometry
 from lab.md.facts.options import BITMAP_MOUNT, bitmap_path
 from lab.md.facts.sizes import geometry_of, present, without_bitmap_disk
@@ -19,6 +21,7 @@ from lab.model.plugin import FaultKind, Problem, Scene, Standing
 from lab.model.result.measurement import Metric, MetricKind
 from lab.model.scenario.document import SERVED
 from lab.model.scenario.fault import Fault
+from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
 
 Position = Annotated[int, Field(ge=1, le=64)]
@@ -56,6 +59,20 @@ sectors that md has corrected on its members after read errors. ``mismatch_cnt``
 ``read_bytes``, ``written_bytes``: of all disks in those seconds. ``acknowledged``: blocks
 acknowledged as durable before the fault; ``lost``: those of them missing after it; ``intact``:
 whether none is missing.
+"""
+
+SHAPE: Final = (
+    counted("reshaped"),
+    counted("raid_disks"),
+    counted("array_bytes", "B"),
+    counted("array_level"),
+    counted("array_chunk", "B"),
+    counted("array_layout"),
+)
+"""Metrics of faults that change the array's shape, or meet it changing.
+
+``reshaped``: reshapes that md began or continued, from the kernel's log. The others are the array's
+at the end, from ``/proc/mdstat``; ``array_layout`` is the kernel's number of the algorithm.
 """
 
 POLL: Final = 0.1
@@ -107,6 +124,14 @@ def settle(device: str, limit: float) -> str:
         "done\n"
         'echo "began=$began"\necho "ended=$now"\n'
         'echo "degraded_most=$most"\n'
+    )
+
+
+def glance(device: str) -> str:
+    """Return shell lines that print what :func:`settle` prints, without waiting for md."""
+    return (
+        f"{find(device)}read -r now idle < /proc/uptime\nread -r degraded < $md/degraded\n"
+        'echo "began=$began"\necho "ended=$now"\necho "degraded_most=$degraded"\n'
     )
 
 
@@ -229,6 +254,10 @@ def _kind(fault: Fault) -> FaultKind:
     return catalog.fault_kind(fault.fault)
 
 
+def _parameters(fault: Fault) -> Model:
+    return _kind(fault).parameters.model_validate(fault.parameters)
+
+
 def disk(scene: Scene, position: int) -> Standing:
     """Return the disk at a position, from 1."""
     return scene.disks[position - 1]
@@ -304,6 +333,13 @@ _DONE: Final = re.compile(
     r"^\[ *([\d.]+)\] md: \S+: (?:resync|recovery|requested-resync) done", re.MULTILINE
 )
 """Message of ``md.c: md_do_sync``, in every kernel since 2.6; a check is called ``data-check``."""
+_RESHAPED: Final = re.compile(r"^\[ *[\d.]+\] md: reshape of RAID array", re.MULTILINE)
+_MDSTAT: Final = re.compile(
+    r"^ +(?P<blocks>\d+) blocks(?: super \S+)?(?: level (?P<level>\d+), (?P<chunk>\d+)k chunk,"
+    r" algorithm (?P<layout>\d+))?",
+    re.MULTILINE,
+)
+"""``md.c: md_seq_show`` and ``raid5.c: raid5_status``."""
 _MEMBER: Final = re.compile(r"member (\S+) (\S+) (\d+) (\S*)")
 
 
@@ -328,6 +364,38 @@ def common(stdout: str, files: Mapping[str, str]) -> dict[str, float]:
     if "mismatch_cnt" in pairs(files.get("check.txt", "")):
         found["mismatch_cnt"] = number(files["check.txt"], "mismatch_cnt")
     return found
+
+
+def shape_of(outputs: Outputs) -> dict[str, float]:
+    """Return the metrics of ``SHAPE``, of an array that runs."""
+    after = outputs.files.get("state.txt", "")
+    found = {"reshaped": float(len(_RESHAPED.findall(after)))}
+    shown = _MDSTAT.search(after)
+    if shown is None or not pairs(after).get("raid_disks", ""):
+        return found
+    found["raid_disks"] = number(after, "raid_disks")
+    found["array_bytes"] = float(shown["blocks"]) * KIB
+    if shown["level"]:
+        found["array_level"] = float(shown["level"])
+        found["array_chunk"] = float(shown["chunk"]) * KIB
+        found["array_layout"] = float(shown["layout"])
+    return found
+
+
+def is_reshaping(scene: Scene) -> bool:
+    """Return whether an earlier fault began a reshape that nothing waits for."""
+    return any(not _kind(f).waits(_parameters(f)) for f in scene.earlier)
+
+
+def moved_problems(scene: Scene) -> Iterable[Problem]:
+    """Yield a problem after a fault that moves the members' data, whose place is then unknown."""
+    moved = [f.name for f in scene.earlier if f.fault == "grow"]
+    if moved:
+        yield Problem(
+            key="offset",
+            message=f"offset counts from the start of a member's data, which '{moved[0]}' has moved"
+            ": let this fault come before it",
+        )
 
 
 def _members(text: str) -> Sequence[Sequence[str]]:

@@ -18,7 +18,15 @@ from lab.model.execution.procedure import AskServer, Step
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.faults._shared import Position, counted, data_offset, disk, disk_problems, served
+from lab.plugins.faults._shared import (
+    Position,
+    counted,
+    data_offset,
+    disk,
+    disk_problems,
+    moved_problems,
+    served,
+)
 
 
 class IoErrorParameters(Model):
@@ -58,6 +66,7 @@ class IoError(FaultKind):
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         p = checked(IoErrorParameters, parameters)
         yield from disk_problems(scene, p.disk)
+        yield from moved_problems(scene)
         if p.disk > len(scene.disks):
             return
         broken = disk(scene, p.disk)

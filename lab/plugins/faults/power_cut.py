@@ -5,7 +5,8 @@ modelled disk's server survives QEMU, and loses its volatile cache with ``lose_c
 flushed data survives. An array that was written to is not clean: md resyncs all of it, or the
 regions that its bitmap marks as dirty (``md.c: md_do_sync``). With a member missing too, parity
 cannot be trusted, and md does not start the array without ``force`` (``raid5.c: raid5_run``,
-"cannot start dirty degraded array").
+"cannot start dirty degraded array"). A reshape that was running goes on from the place that the
+superblocks have (``raid5.c: raid5_run``, ``reshape_position``).
 """
 
 from __future__ import annotations
@@ -17,26 +18,36 @@ from typing import Any, Final
 from typing_extensions import override
 
 from lab.core.base import Model
+from lab.core.units import KIB
 from lab.md.steps.verify import dirty_bits_script
 from lab.model.execution.procedure import PowerCycle, Step, words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import (
+    SHAPE,
     assemble,
     bitmap_mounted,
     counted,
     disk,
+    is_reshaping,
     members,
     number,
     pairs,
     served,
     settings,
+    shape_of,
     unplugged,
 )
 
 _LOST: Final = re.compile(r" ok (\d+)$", re.MULTILINE)
 """The servers' replies: bytes in their caches."""
+
+
+_RESHAPE_AT: Final = (
+    'mdadm --examine {disk} | sed -n "s/^ *Reshape pos\'n : \\([0-9]*\\).*/reshape_at=\\1/p"'
+)
+"""KiB of the array that the member's superblock has as reshaped; nothing once that is complete."""
 
 
 class PowerCutParameters(Model):
@@ -64,6 +75,8 @@ class PowerCut(FaultKind):
             counted("assembled", better="higher"),
             counted("forced"),
             counted("cache_lost_bytes", "B"),
+            counted("reshape_at", "B"),
+            *SHAPE,
         )
 
     @property
@@ -113,6 +126,8 @@ class PowerCut(FaultKind):
         stop = words("mdadm", "--stop", scene.device)
         force = command.replace("--assemble", "--assemble --force")
         lines = [f"{bitmap_mounted(scene)}{bits}".rstrip()] if bits else []
+        if is_reshaping(scene):
+            lines.append(_RESHAPE_AT.format(disk=first))
         lines += [f"if {command}; then", "  echo assembled=1", "else", "  echo assembled=0"]
         if p.force:
             lines += [f"  {stop} 2>&1 || true", f"  {force}", "  echo forced=1"]
@@ -126,6 +141,9 @@ class PowerCut(FaultKind):
         found = {k: number(outputs.stdout, k) for k in known if k in said}
         if "assembled" in found:
             found["forced"] = float("forced" in said)
+        if "reshape_at" in said:
+            found["reshape_at"] = number(outputs.stdout, "reshape_at") * KIB
+        found |= shape_of(outputs)
         answers = outputs.files.get("power.txt", "")
         found["cache_lost_bytes"] = sum(float(n) for n in _LOST.findall(answers))
         return found

@@ -24,6 +24,7 @@ from lab.plugins.faults._shared import (
     disk,
     disk_problems,
     geometry,
+    moved_problems,
     served,
     settings,
     unplugged,
@@ -63,6 +64,7 @@ class Rot(FaultKind):
         p = checked(RotParameters, parameters)
         yield from array_problems(scene)
         yield from disk_problems(scene, p.disk)
+        yield from moved_problems(scene)
         if scene.fault.moment == "during":
             yield Problem(
                 key="during",
