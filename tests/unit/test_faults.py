@@ -790,6 +790,8 @@ def test_the_shape_after_a_reshape_is_the_kernels(tmp_path: Path) -> None:
         "array_chunk": 128 * 1024,
         "array_layout": 2,
     }
+    during = {"state.txt": STATE.replace("raid_disks=4", "raid_disks=4 (3)")}
+    assert common(SETTLED, during)["missing"] == 0
     mirror = "raid_disks=2\n      65536 blocks super 1.2 [2/2] [UU]\n"
     found = shape_of(Outputs(stdout="", stderr="", files={"state.txt": mirror}))
     assert found == {"reshaped": 0, "raid_disks": 2, "array_bytes": 64 * 1024**2}

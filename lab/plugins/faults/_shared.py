@@ -319,9 +319,12 @@ def pairs(text: str) -> dict[str, str]:
 
 
 def number(text: str, key: str) -> float:
-    """Return a number that a script must have printed; ``ToolError``: it is missing."""
+    """Return a number that a script must have printed; ``ToolError``: it is missing.
+
+    During a reshape the old value follows in parentheses (``md.c: raid_disks_show``).
+    """
     try:
-        return float(pairs(text)[key])
+        return float(re.sub(r" \(\d+\)$", "", pairs(text)[key]))
     except (KeyError, ValueError):
         raise ToolError(f"the output has no '{key}': {text.strip()[-300:]!r}") from None
 
