@@ -787,7 +787,7 @@ def test_the_shape_after_a_reshape_is_the_kernels(tmp_path: Path) -> None:
         "raid_disks": 4,
         "array_bytes": 64 * 1024**2,
         "array_level": 6,
-        "array_chunk": 128 * 1024,
+        "array_chunk_bytes": 128 * 1024,
         "array_layout": 2,
     }
     during = {"state.txt": STATE.replace("raid_disks=4", "raid_disks=4 (3)")}
@@ -800,6 +800,6 @@ def test_the_shape_after_a_reshape_is_the_kernels(tmp_path: Path) -> None:
 
 def test_a_power_cut_tells_how_far_the_reshape_was(tmp_path: Path) -> None:
     files = raw()
-    assert "reshape_at" not in measured(tmp_path, files)
+    assert "reshaped_bytes" not in measured(tmp_path, files)
     files["cut.1.stdout.txt"] += "reshape_at=12288\n"
-    assert measured(tmp_path, files)["reshape_at"] == 12 * 1024**2
+    assert measured(tmp_path, files)["reshaped_bytes"] == 12 * 1024**2

@@ -66,7 +66,7 @@ SHAPE: Final = (
     counted("raid_disks"),
     counted("array_bytes", "B"),
     counted("array_level"),
-    counted("array_chunk", "B"),
+    counted("array_chunk_bytes", "B"),
     counted("array_layout"),
 )
 """Metrics of faults that change the array's shape, or meet it changing.
@@ -380,7 +380,7 @@ def shape_of(outputs: Outputs) -> dict[str, float]:
     found["array_bytes"] = float(shown["blocks"]) * KIB
     if shown["level"]:
         found["array_level"] = float(shown["level"])
-        found["array_chunk"] = float(shown["chunk"]) * KIB
+        found["array_chunk_bytes"] = float(shown["chunk"]) * KIB
         found["array_layout"] = float(shown["layout"])
     return found
 

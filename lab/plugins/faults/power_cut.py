@@ -75,7 +75,7 @@ class PowerCut(FaultKind):
             counted("assembled", better="higher"),
             counted("forced"),
             counted("cache_lost_bytes", "B"),
-            counted("reshape_at", "B"),
+            counted("reshaped_bytes", "B"),
             *SHAPE,
         )
 
@@ -142,7 +142,7 @@ class PowerCut(FaultKind):
         if "assembled" in found:
             found["forced"] = float("forced" in said)
         if "reshape_at" in said:
-            found["reshape_at"] = number(outputs.stdout, "reshape_at") * KIB
+            found["reshaped_bytes"] = number(outputs.stdout, "reshape_at") * KIB
         found |= shape_of(outputs)
         answers = outputs.files.get("power.txt", "")
         found["cache_lost_bytes"] = sum(float(n) for n in _LOST.findall(answers))
