@@ -120,5 +120,6 @@ def collect(*, dry_run: bool) -> list[str]:
         return [d.name for d in guests.abandoned()]
     removed = sweep()
     with contextlib.suppress(HostError):
-        removed += images.prune(keep=sys.maxsize).names  # only leftovers of dead builds
+        # Only leftovers of dead builds.
+        removed += images.prune(keep=sys.maxsize, trees=False).names
     return removed

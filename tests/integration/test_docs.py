@@ -47,6 +47,7 @@ GUESTS = (
     "reproduce",
     "hunt",
     "debug",
+    "patch",
     "ssh",
     "ps",
     "console",

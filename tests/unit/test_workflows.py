@@ -167,7 +167,7 @@ def test_what_takes_minutes_is_kept_for_the_next_night() -> None:
     assert {".lab/data/images", ".lab/data/packages", ".lab/cache/warm"} <= set(cached)
 
 
-@pytest.mark.parametrize("file", SCHEMAS)
+@pytest.mark.parametrize("file", MATRICES)
 def test_what_became_refuted_is_bisected(file: Path) -> None:
     """In the same command as the report, which has the result; on runs of the nights before."""
     shell = " ".join(lines(file))

@@ -169,11 +169,11 @@ def remove(name_or_digest: str, *, in_use: Collection[str] = ()) -> Removed:
     return Removed(names=tuple(i.directory.name for i in chosen), bytes_freed=freed)
 
 
-def prune(*, keep: int = 1, in_use: Collection[str] = ()) -> Removed:
-    """Remove all but the ``keep`` newest images of each name, build trees, and leftovers of killed
-    builds.
+def prune(*, keep: int = 1, in_use: Collection[str] = (), trees: bool = True) -> Removed:
+    """Remove all but the ``keep`` newest images of each name, and leftovers of killed builds.
 
-    An image whose digest is ``in_use`` stays. Other entries are reported and stay.
+    An image whose digest is ``in_use`` stays. Other entries are reported and stay. ``trees``:
+    remove build trees too, which `lab patch` keeps for the next series.
     """
     if keep < 0:
         raise InputError(f"the number of images to keep is {keep}: give 0 or more")
@@ -186,8 +186,9 @@ def prune(*, keep: int = 1, in_use: Collection[str] = ()) -> Removed:
         if seen[image.name] > keep and image.digest not in in_use:
             freed += _remove_directory(image.directory)
             names.append(image.directory.name)
+    gone = (WORK, REMOVING, TREE) if trees else (WORK, REMOVING)
     for entry in _entries():
-        if entry.name.startswith((WORK, REMOVING, TREE)) and not entry.is_symlink():
+        if entry.name.startswith(gone) and not entry.is_symlink():
             space = disk_usage(entry)
             if remove_if_dead(entry):
                 freed += space
