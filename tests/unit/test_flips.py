@@ -179,7 +179,7 @@ def test_a_claim_that_became_refuted_is_bisected_and_in_the_report(
     assert "The first bad version is Linux 6.12.111-1" in flip.result
     lines = [line for line, _ in remarkable(running.matrix_result(second))]
     assert flip_sentence(flip) in lines
-    # a second call does nothing, and the night after nothing has become refuted
+    # a second call does nothing, and in the next run nothing has become refuted
     after(matrix, second)
     third = stored(matrix, 3, "6.12.113-cloud-amd64", 0.5, "4.4-1")
     assert after(matrix, third).bisections == ()

@@ -1,7 +1,7 @@
 """A run's values as OpenMetrics text, for Prometheus and what reads its format. Pure.
 
 Names follow Prometheus' rules: base units, and the unit is the end of the name. There are no time
-stamps: whoever collects the text knows when.
+stamps: the collector of the text adds them.
 """
 
 from __future__ import annotations
