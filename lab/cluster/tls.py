@@ -147,7 +147,7 @@ def _check_owner(path: Path, *, is_directory: bool) -> None:
         found = path.lstat()
     except FileNotFoundError:
         raise InputError(
-            f"there is no '{path}', and nobody joins a cluster without its certificates",
+            f"there is no '{path}', and a cluster needs its certificates",
             hint="`lab cluster scheduler` makes them and prints where they are: copy that directory"
             " from its machine, and name the copy with --tls DIR",
         ) from None

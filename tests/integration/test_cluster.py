@@ -96,7 +96,7 @@ def test_an_address_is_told_from_a_word() -> None:
     assert refused.value.hint == "leave out 'tcp://': 127.0.0.1:8786"
     with pytest.raises(InputError, match="no cluster is up on this machine"):
         cluster_local.door_of("local", None)
-    with pytest.raises(InputError, match=r"there is no '.*/data/tls', and nobody joins"):
+    with pytest.raises(InputError, match=r"there is no '.*/data/tls', and a cluster needs"):
         cluster_local.door_of("127.0.0.1", None)
 
 
@@ -913,7 +913,7 @@ def test_only_those_with_a_certificate_of_the_cluster_come_in(
     words = ("lab", "cluster", "scheduler", "--port", "0", "--lifeline", "--tls", str(ours))
     with process(*words) as (_, address):
         assert address.startswith("tls://127.0.0.1:")
-        with pytest.raises(InputError, match=r"there is no '.*/data/tls', and nobody joins"):
+        with pytest.raises(InputError, match=r"there is no '.*/data/tls', and a cluster needs"):
             run_all(address, compiled, store, image, print)
         with pytest.raises(HostError, match="what answers there is not of the same cluster"):
             run_all(address, compiled, store, image, print, theirs)

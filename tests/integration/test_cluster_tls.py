@@ -203,7 +203,7 @@ def no_pem(made: Path) -> Path:
     [
         (
             lambda made: made.parent / "none",
-            "nobody joins a cluster without",
+            "a cluster needs its certificates",
             "copy that directory",
         ),
         (without_key, r"there is no '.*key.pem'", "copy that directory"),
