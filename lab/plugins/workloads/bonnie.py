@@ -171,6 +171,8 @@ class Bonnie(WorkloadTool):
         refusal = f"bonnie++ needs a file system, which 'filesystem' makes: {directory} is none"
         return (
             f"{words('mkdir', '-p', directory)} || {{ {words('echo', refusal)} >&2; exit 1; }}\n"
+            # A thread's stack is as large as this limit, which a seed raises: seeds.addresses.
+            "ulimit -S -s 8192\n"
             f"LC_ALL=C {words(*argv)}\n"
         )
 
