@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from lab.bisect import run, series
 from lab.core.errors import InputError
@@ -43,6 +44,7 @@ class Patched(World):
 
     built: list[int]
 
+    @override
     def run(self, compiled: Any, **given: Any) -> Done:
         image = compiled.base.guest.image
         self.ran.append(image)
