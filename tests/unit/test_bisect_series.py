@@ -143,7 +143,7 @@ def test_a_series_that_changed_since_is_not_continued(world: Patched) -> None:
 
 
 def test_a_guest_with_another_kernel_is_refused(world: Patched) -> None:
-    with pytest.raises(InputError, match="sets guest.kernel or guest.mdadm"):
+    with pytest.raises(InputError, match=r"sets guest\.kernel or guest\.mdadm"):
         begun(world, overrides=("guest.mdadm=4.2-5",))
     assert bisections.every() == []
 
