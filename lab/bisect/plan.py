@@ -19,7 +19,7 @@ from lab.core.units import MIB
 from lab.core.versions import age
 from lab.core.yaml import parse_override
 from lab.host.images import packages
-from lab.model.bisection import Bisection
+from lab.model.bisection import Bisection, Series
 from lab.model.image.package import Axis, Version
 from lab.model.result.measurement import COUNTERS
 from lab.model.scenario.claim import Claim, matches
@@ -35,6 +35,8 @@ IMAGE_SECONDS: Final = 90.0
 """Seconds for an image with another kernel, assumed; a plain one takes about a minute."""
 DRIVER_SECONDS: Final = 60.0
 """Seconds for the driver of virtual time, assumed; its compiler is fetched each time."""
+PATCH_SECONDS: Final = 40.0
+"""Seconds for modules with a patch, their image and its snapshot, assumed."""
 FETCH_RATE: Final = 4 * MIB
 """Bytes per second of an archive, assumed."""
 FETCH_SECONDS: Final = 10.0
@@ -56,6 +58,9 @@ class Request:
     good: str
     bad: str
     metric: str | None = None
+    series: Series | None = None
+    patches: tuple[Version, ...] = ()
+    """With ``axis`` patch: the series, and its versions; ``good`` and ``bad`` are not used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +73,17 @@ class Estimate:
     most_seconds: float
 
 
-def compiled_of(record: Bisection, version: str) -> Compiled:
+def overrides_of(record: Bisection, version: str, image: str | None = None) -> tuple[str, ...]:
+    """Return the overrides of a version's run; ``image``: the one with the patches of a series."""
+    if record.axis is not Axis.PATCH:
+        return (*record.overrides, f"{record.axis.key}={version}")
+    return (*record.overrides, *((f"guest.image={image}",) if image else ()))
+
+
+def compiled_of(record: Bisection, version: str, image: str | None = None) -> Compiled:
     """Return the scenario with this version."""
-    return _compiled(
-        Path(record.file), (*record.overrides, f"{record.axis.key}={version}"), record.trials
-    )
+    given = overrides_of(record, version, image)
+    return _compiled(Path(record.file), given, record.trials)
 
 
 def _compiled(path: Path, overrides: Sequence[str], trials: str | None) -> Compiled:
@@ -92,9 +103,11 @@ def begun(request: Request) -> Bisection:
     claim = _claim(compiled, request.claim)
     if request.metric is not None:
         _check_metric(compiled, claim, request.metric)
+    if request.series is not None:
+        _check_guests(compiled)
     virtual = all(cell.guest.clock is Clock.VIRTUAL for cell in compiled.cells)
     trials = request.trials or ("auto" if virtual else None)
-    versions = between(request.axis, request.good, request.bad)
+    versions = list(request.patches) or between(request.axis, request.good, request.bad)
     unusable = {
         one.version: reason for one in versions if (reason := _unusable(one, compiled.cells))
     }
@@ -113,11 +126,23 @@ def begun(request: Request) -> Bisection:
         overrides=request.overrides,
         trials=trials,
         axis=request.axis,
+        series=request.series,
         metric=request.metric,
         started=now(),
         versions=tuple(one for one in versions if one.version not in unusable),
         unusable=unusable,
     )
+
+
+def _check_guests(compiled: Compiled) -> None:
+    """``InputError``: a series is built for one image, with the kernel and mdadm that it has."""
+    guests = {(cell.guest.image, cell.guest.kernel, cell.guest.mdadm) for cell in compiled.cells}
+    if len(guests) > 1 or any(guests.pop()[1:]):
+        raise InputError(
+            f"--series: '{compiled.name}' sets guest.kernel or guest.mdadm, or has several images,"
+            " and a series is built for one image with its own kernel and mdadm",
+            hint="leave them out, and choose an image: --set guest.image=debian-13",
+        )
 
 
 def _claim(compiled: Compiled, name: str) -> Claim:
@@ -189,6 +214,9 @@ def estimate(record: Bisection) -> Estimate:
     run = sum(seconds_of(cell) for cell in cells)
     each = []
     for one in record.versions:
+        if one.axis is Axis.PATCH:
+            each.append(run + PATCH_SECONDS)
+            continue
         guest = cells[0].guest.model_copy(update={record.axis.value: one.name})
         each.append(run + _making(one, guest, virtual=virtual))
     average = sum(each) / len(each)

@@ -12,7 +12,8 @@ from lab.analysis import bisect as search
 from lab.analysis import sides
 from lab.analysis.bisect import Ended, Measure, State
 from lab.analysis.sides import Observed
-from lab.bisect.plan import compiled_of
+from lab.bisect import series
+from lab.bisect.plan import compiled_of, overrides_of
 from lab.compile.image import packages as lists
 from lab.compile.scenario.document import Compiled
 from lab.core.errors import (
@@ -88,28 +89,28 @@ def _measure(directory: Path, record: Bisection, version: Version, options: Opti
         return made
 
     record = put()
-    run = begun.run
+    run, image = begun.run, begun.image
 
     def ended(**update: object) -> Bisection:
         took = round((begun.took or 0.0) + clock.now() - since, 1)
-        return put(run=run, took=took, **update)
+        return put(run=run, image=image, took=took, **update)
 
     try:
         with options.fetching(version) as progress:
-            packages.fetch(version, progress, accept_expired=options.how.accept_expired)
-        compiled = compiled_of(record, version.name)
+            image = _prepared(record, version, progress, options.how)
+        compiled = compiled_of(record, version.name, image)
         resumed = stored(run, compiled, record.overrides) if run else None
         with options.follow(version, compiled) as follower:
 
             def ready(store: RunStore, place: Platform) -> None:
                 nonlocal run
                 run = str(store.directory.absolute())
-                put(run=run)
+                put(run=run, image=image)
                 follower.ready(store, place)
 
             done = execute.run_scenario(
                 compiled,
-                texts=[*record.overrides, f"{record.axis.key}={version.name}"],
+                texts=overrides_of(record, version.name, image),
                 out=None,
                 options=options.how,
                 executor=follower.hands,
@@ -123,6 +124,19 @@ def _measure(directory: Path, record: Bisection, version: Version, options: Opti
     record, side, reason = _answer(record, version, one)
     values = _values(record, one)
     return ended(side=side, reason=reason, verdict=one.verdict, values=values)
+
+
+def _prepared(
+    record: Bisection, version: Version, progress: images.Progress, how: RunOptions
+) -> str | None:
+    """Fetch a version's packages, or return the image with its patches."""
+    if record.series is None:
+        packages.fetch(version, progress, accept_expired=how.accept_expired)
+        return None
+    guest = compiled_of(record, version.name).base.guest
+    return series.image_with(
+        record.series, version, guest, progress, accept_expired=how.accept_expired
+    )
 
 
 def _answer(record: Bisection, version: Version, one: Observed) -> tuple[Bisection, Side, str]:
@@ -169,7 +183,7 @@ def _finish(directory: Path, record: Bisection, end: Ended) -> Bisection:
         update["pair"] = Pair(good=good.name, bad=bad.name, between=names)
     if end.ending is Ending.BRANCH:
         update["branches"] = (good.branch, bad.branch)
-    if end.ending is Ending.FOUND:
+    if end.ending is Ending.FOUND and record.axis is not Axis.PATCH:
         found = lists.between(packages.changelog(bad), good.version, bad.version)
         lines = [line.strip() for one in found for line in one.lines]
         if record.axis is Axis.KERNEL:
@@ -187,10 +201,11 @@ def _finish(directory: Path, record: Bisection, end: Ended) -> Bisection:
 
 def command_of(record: Bisection, version: str) -> str:
     """Return the command that measures a version again."""
-    sets = [word for text in record.overrides for word in ("--set", text)]
+    step = record.step(version)
+    texts = overrides_of(record, version, step.image if step else None)
+    sets = [word for text in texts for word in ("--set", text)]
     trials = ["--trials", record.trials] if record.trials else []
-    words = ("lab", "run", "scenario", record.file, *sets)
-    return shlex.join([*words, "--set", f"{record.axis.key}={version}", *trials])
+    return shlex.join(["lab", "run", "scenario", record.file, *sets, *trials])
 
 
 def exit_status(record: Bisection) -> int:

@@ -16,13 +16,11 @@ from typing import Any, Final
 
 from lab.analysis.known_failures import systems
 from lab.analysis.patch import Sides, rows
-from lab.compile.image.series import Target, build_tree, target_of
+from lab.compile.image.series import Target, target_of
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE, InputError
 from lab.core.versions import in_range
 from lab.core.yaml import read_file, validate
 from lab.host import images
-from lab.host.images import buildtree
-from lab.host.images import recipes as image_recipes
 from lab.host.images import series as image_series
 from lab.host.images import workspace as image_workspace
 from lab.host.images.series import Series
@@ -35,6 +33,7 @@ from lab.model.scenario.guest import Guest
 from lab.plugins import catalog
 from lab.results.compare import side_of
 from lab.run.preparation import systems as guest_systems
+from lab.run.preparation.patched import source_of
 from lab.run.preparation.suites import check_suites
 from lab.store.runs import RunStore
 
@@ -95,29 +94,15 @@ def built(asked: Asked, target: Target, series: Series, progress: images.Progres
     ``InputError``: the series does not apply or does not compile, or the image has no headers.
     """
     guest = Guest(image=asked.image, kernel=asked.kernel)
-    recipe = guest_systems.recipe_of(guest)
-    image = guest_systems.find(guest) or guest_systems.build(
-        guest, progress, accept_expired=asked.accept_expired
-    )
-    images.verify(image)
-    recipe = image_recipes.as_accepted(recipe, accept_expired=asked.accept_expired)
-    plan = build_tree(target, recipe, image.manifest, buildtree.hook())
-    with (
-        buildtree.held(plan, image, progress) as tree,
-        image_workspace.workspace(f"{asked.image}-patch") as work,
-    ):
-        progress(f"building {target} without the series", None)
-        base = buildtree.unpatched(tree, work)
-        progress(f"building {target} with the series", None)
-        patched = buildtree.patched(tree, base, series, work)
-    buildtree.check_depends(base.files, patched)
-    return Built(
-        target=target,
-        series=series,
-        base=buildtree.with_built(image, target, base.files, progress),
-        patched=buildtree.with_built(image, target, patched, progress),
-        identical=base.files == patched,
-    )
+    with source_of(guest, target, progress, accept_expired=asked.accept_expired) as source:
+        base, patched = source.unpatched.files, source.built(series)
+        return Built(
+            target=target,
+            series=series,
+            base=source.image_with(base),
+            patched=source.image_with(patched),
+            identical=base == patched,
+        )
 
 
 def matrix_of(asked: Asked, names: Sequence[str], kernel: str | None, work: Path) -> CompiledMatrix:

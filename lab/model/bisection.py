@@ -1,4 +1,5 @@
-"""A bisection: which version of Linux or mdadm changed a claim's verdict, or a value. Data only."""
+"""A bisection: which version of Linux or mdadm, or which patch of a series, changed a claim's
+verdict or a value. Data only."""
 
 from __future__ import annotations
 
@@ -47,11 +48,26 @@ class Subject(Model):
     unit: str
 
 
+class Series(Model):
+    """The patch series that is bisected."""
+
+    source: str
+    """An mbox, a directory or a git range."""
+    tree: str | None = None
+    """Repository of a range."""
+    target: str
+    """md or mdadm."""
+    sha256: tuple[str, ...]
+    """Of each patch: a series that changes meanwhile cannot be resumed."""
+
+
 class Step(Model):
     """One version that was measured, or is being measured."""
 
     version: str
-    """Its name, as ``guest.kernel`` or ``guest.mdadm`` takes it."""
+    """Its name."""
+    image: str | None = None
+    """The image that was made with the patches of a series."""
     side: Side | None = None
     """``None``: it is being measured."""
     verdict: Verdict | None = None
@@ -88,6 +104,8 @@ class Bisection(Model):
     """As for ``--set``."""
     trials: str | None = None
     axis: Axis
+    series: Series | None = None
+    """With ``axis`` patch."""
     metric: str | None = None
     """``None``: the claim's verdict is compared."""
     started: str

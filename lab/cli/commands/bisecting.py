@@ -11,6 +11,7 @@ import typer
 
 from lab.cli import completion
 from lab.cli.app import RUN, app
+from lab.cli.commands.kernels import AxisOption
 from lab.cli.commands.running import Cold, Jobs, Verbose, hands_of, how_of
 from lab.cli.options import (
     AcceptExpired,
@@ -68,10 +69,23 @@ def bisect(
         str | None,
         typer.Option("--bad", metavar="VERSION", help="The newer end.", show_default=False),
     ] = None,
-    axis: Annotated[
-        Axis,
-        typer.Option("--axis", metavar="kernel|mdadm", help="Versions of Linux, or of mdadm."),
-    ] = Axis.KERNEL,
+    axis: AxisOption = Axis.KERNEL,
+    series: Annotated[
+        str | None,
+        typer.Option(
+            "--series",
+            metavar="SERIES",
+            help="Find the patch of this series for md or mdadm, instead of a version: an mbox, a"
+            " directory of *.patch, or a git range DIR:BASE..TIP (with --tree BASE..TIP).",
+            show_default=False,
+        ),
+    ] = None,
+    tree: Annotated[
+        Path | None,
+        typer.Option(
+            "--tree", metavar="DIR", help="Git repository of a range.", show_default=False
+        ),
+    ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
@@ -110,12 +124,13 @@ def bisect(
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find the version of Linux or mdadm that changed a claim's verdict, or a value.
+    """Find the version or the patch that changed a claim's verdict, or a value.
 
     The scenario runs once per version, both ends first. A version that cannot be installed, does
     not boot or stays undecided is skipped. Versions of one branch (6.12.x) are compared with each
     other; if the change came between two branches, both are named. Versions come from
-    'lab kernel list'; those that are needed are fetched.
+    'lab kernel list'; those that are needed are fetched. With --series each step has the patches
+    up to one of them; those that do not compile are skipped.
 
     Exit status: 0 if the change was found. 1 if both ends are equal, or an end is undecided.
 
@@ -123,9 +138,11 @@ def bisect(
         lab bisect S002-5 --scenario bitmap-three-writes --good 6.1.170-3 --bad 6.1.192-2 --plan
         lab bisect S002-5 --scenario bitmap-three-writes --good 4.2-5 --bad 4.6-3 --axis mdadm
         lab bisect S000-1 --scenario ./mine.yaml --good 6.12.107-1 --bad 7.2.6-1 --metric iops
+        lab bisect RA-check --scenario raid10-re-add --series patches/ --set guest.image=debian-13
         lab bisect --resume last
     """
     from lab.bisect import run as running
+    from lab.bisect import series as patches
     from lab.bisect.plan import Request, begun, estimate
     from lab.cli.display.again import told
     from lab.core.errors import InputError
@@ -133,7 +150,11 @@ def bisect(
     from lab.store import bisections
 
     how = how_of(jobs, accept_expired, keep=False, workloads=True, cold=cold, fresh=fresh)
-    asked = {"CLAIM": claim, "--scenario": scenario, "--good": good, "--bad": bad}
+    asked: dict[str, str | None] = {"CLAIM": claim, "--scenario": scenario}
+    ends = {"--good": good, "--bad": bad}
+    asked |= ends if series is None else {"--series": series}
+    if series is not None and (given := [name for name, value in ends.items() if value]):
+        raise InputError(f"{given[0]}: a series is bisected from start to end: leave it out")
     if resume is not None:
         if given := [name for name, value in asked.items() if value] + ["--plan"] * plan:
             raise InputError(f"--resume keeps the options it began with: leave out {given[0]}")
@@ -144,14 +165,18 @@ def bisect(
                 f"{missing[0]} is missing",
                 hint="lab bisect CLAIM --scenario NAME --good VERSION --bad VERSION",
             )
-        _read_lists(accept_expired=accept_expired)
+        of, members = patches.read(series, tree) if series is not None else (None, ())
+        if series is None:
+            _read_lists(accept_expired=accept_expired)
         record = begun(
             Request(
                 claim=claim or "",
                 scenario=scenario or "",
                 overrides=tuple(all_sets(sets, profile, clock, seed, trials)),
                 trials=trials,
-                axis=axis,
+                axis=Axis.PATCH if of else axis,
+                series=of,
+                patches=members,
                 good=good or "",
                 bad=bad or "",
                 metric=metric,

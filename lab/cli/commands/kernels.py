@@ -9,11 +9,26 @@ import typer
 
 from lab.cli.app import kernel
 from lab.cli.options import AcceptExpired, Json, console, print_json
+from lab.core.errors import InputError
 from lab.model.image.package import Axis
+
+
+def _axis(text: str) -> Axis:
+    known = (Axis.KERNEL, Axis.MDADM)
+    found = [axis for axis in known if axis.value == text]
+    if not found:
+        raise InputError(f"--axis: '{text}' is unknown: expected {' or '.join(known)}")
+    return found[0]
+
 
 AxisOption = Annotated[
     Axis,
-    typer.Option("--axis", metavar="kernel|mdadm", help="Versions of Linux, or of mdadm."),
+    typer.Option(
+        "--axis",
+        parser=_axis,
+        metavar="kernel|mdadm",
+        help="Versions of Linux, or of mdadm.",
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Packages of Debian's archives that a guest can boot or run: kernels and mdadm. Data only."""
+"""Versions of what a guest runs: Debian's kernels and mdadm, and patches of a series. Data only."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ class Axis(StrEnum):
 
     KERNEL = "kernel"
     MDADM = "mdadm"
+    PATCH = "patch"
+    """How many patches of a series are applied."""
 
     @property
     def key(self) -> str:
         """The scenario's field that selects a version."""
-        return f"guest.{self.value}"
+        return f"guest.{'image' if self is Axis.PATCH else self.value}"
 
 
 class PackageFile(Model):
@@ -41,13 +43,13 @@ class PackageFile(Model):
 
 
 class Version(Model):
-    """A version of Linux or of mdadm in an archive, or fetched from one."""
+    """A version of Linux or of mdadm in an archive, or fetched from one; or a patch of a series."""
 
     axis: Axis
     name: str = Field(pattern=PACKAGE)
-    """What ``guest.kernel`` or ``guest.mdadm`` takes."""
+    """What ``guest.kernel`` or ``guest.mdadm`` takes; of a patch ``patch-3``."""
     version: str = Field(pattern=VERSION)
-    """The package's version: ``6.12.117-1``."""
+    """The package's version: ``6.12.117-1``; of a patch its number, 0 without any."""
     branch: str
     """Versions of one branch descend from each other: ``6.12``."""
     date: str | None = None
@@ -56,8 +58,11 @@ class Version(Model):
     """Code name of the release that it was built for: ``trixie``."""
     suites: tuple[str, ...] = ()
     """Suites that have it: ``trixie-security``."""
-    packages: tuple[PackageFile, ...] = Field(min_length=1)
-    """The package itself, and those it needs of the same source. A kernel's have its headers."""
+    packages: tuple[PackageFile, ...] = ()
+    """The package itself, and those it needs of the same source. A kernel's have its headers. A
+    patch has none."""
+    says: str = ""
+    """A patch's title."""
     missing: tuple[str, ...] = ()
     """Packages that it cannot be installed without, and that the archive has dropped."""
     headers: bool = True
@@ -70,7 +75,9 @@ class Version(Model):
 
     @property
     def title(self) -> str:
-        """The package's name and version."""
+        """The package's name and version, or the patch's number and title."""
+        if self.axis is Axis.PATCH:
+            return f"{self.version} ({self.says})"
         return f"{self.packages[0].name} {self.version}"
 
     @property

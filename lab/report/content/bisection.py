@@ -18,18 +18,25 @@ from lab.report.content.plain_table import PlainTable, plain_table
 
 LINES: Final = 20
 """Most lines of the changelog on the screen."""
-PRODUCT: Final = {Axis.KERNEL: "Linux", Axis.MDADM: "mdadm"}
+PRODUCT: Final = {Axis.KERNEL: "Linux", Axis.MDADM: "mdadm", Axis.PATCH: "patch"}
 
 
 def plan_page(record: Bisection, steps: Expected, seconds: float) -> RenderableType:
     """Return the versions between the ends, and the expected effort."""
-    table = plain_table("version", "branch", "date", "release", "package")
-    for one in record.versions:
-        package = one.name if record.axis is Axis.KERNEL else ""
-        table.add_row(one.version, one.branch, one.date or "", one.release, package)
     count = len(record.versions)
+    if record.axis is Axis.PATCH:
+        table = plain_table("patch", "title")
+        for one in record.versions:
+            table.add_row(one.version, one.says)
+        what = f"{count - 1} patches, and the source without them"
+    else:
+        table = plain_table("version", "branch", "date", "release", "package")
+        for one in record.versions:
+            package = one.name if record.axis is Axis.KERNEL else ""
+            table.add_row(one.version, one.branch, one.date or "", one.release, package)
+        what = f"{count} versions of {PRODUCT[record.axis]}"
     effort = (
-        f"{count} versions of {PRODUCT[record.axis]}; about {steps.steps:.0f} of them are measured,"
+        f"{what}; about {steps.steps:.0f} of them are measured,"
         f" {steps.most} at most, in about {format_seconds(seconds)}."
     )
     return Group(
@@ -92,6 +99,8 @@ def result_sentence(record: Bisection) -> str:
             f" of its branch that is bad. The branches part before both, so neither is the"
             f" version that brought it.{between}"
         )
+    if record.axis is Axis.PATCH:
+        return f"The first bad patch is {bad.version}: {bad.says}.{between}"
     return (
         f"The first bad version is {product} {bad.version} ({bad.date or 'date unknown'}); the"
         f" last good one is {good.version} ({good.date or 'date unknown'}).{between}"
@@ -128,7 +137,7 @@ def bisection_page(record: Bisection) -> RenderableType:
 
 
 def _changelog(record: Bisection) -> Iterator[Text]:
-    if record.ending is not Ending.FOUND:
+    if record.ending is not Ending.FOUND or record.axis is Axis.PATCH:
         return
     about = " about md and block devices" if record.axis is Axis.KERNEL else ""
     if not record.changelog:
