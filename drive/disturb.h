@@ -26,7 +26,7 @@ typedef uint32_t u32;
 #define LAB_DISTURB_LEAST	10
 #define LAB_DISTURB_LATE	14	/* the largest delay of a request is 2^14 to 2^24 ns, by the seed */
 #define LAB_DISTURB_LATES	11
-#define LAB_DISTURB_SOON	13	/* the largest time from a request's end to a point is 2^13 to 2^16 ns */
+#define LAB_DISTURB_SOON	13	/* the largest time from a request's end or a wake-up to a point is 2^13 to 2^16 ns */
 #define LAB_DISTURB_SOONS	4
 #define LAB_DISTURB_APART	22	/* the largest time between two points: 4 ms */
 #define LAB_DISTURB_AWAY	22	/* longest time without CPU: 4 ms */
@@ -86,6 +86,17 @@ static inline u64 lab_disturb_soon(struct lab_disturb *d)
 	u64 span = lab_disturb_span(&d->points, d->soon);
 
 	return lab_disturb_draw(&d->points) % 4 ? span : 0;
+}
+
+/*
+ * Returns nanoseconds from a thread's wake-up to the next point, which is then that early; 0: it stays where it
+ * is. Two threads that one event wakes then run in either order, and one is preempted in what it does first.
+ */
+static inline u64 lab_disturb_woken(struct lab_disturb *d)
+{
+	u64 span = lab_disturb_span(&d->points, d->soon);
+
+	return lab_disturb_draw(&d->points) & 1 ? span : 0;
 }
 
 /* Returns for how many nanoseconds all threads lose the CPU at a point, while disks go on; mostly 0. */

@@ -13,6 +13,7 @@
 #include <linux/kthread.h>
 #include <linux/sched/debug.h>
 #include <linux/sched/signal.h>
+#include <linux/tracepoint.h>
 
 #include "disturb.h"
 
@@ -59,6 +60,7 @@ static LIST_HEAD(lab_late_free);
 static struct lab_seen *lab_seen;	/* NULL: nothing is logged */
 static u64 lab_seen_count;
 static struct task_struct *lab_away_thread;
+static struct tracepoint *lab_waking;
 static u64 lab_away;		/* for how many nanoseconds the thread is to take the CPU */
 
 /* --- log of requests ------------------------------------------------------------------------------- */
@@ -234,6 +236,30 @@ static enum hrtimer_restart lab_point_fire(struct hrtimer *timer)
 	return HRTIMER_RESTART;
 }
 
+/*
+ * The tracepoint sched_waking: interrupts are disabled, and no run queue is locked. The next point is soon after
+ * it. Starting a timer wakes at most a kernel thread for soft interrupts, which does not count.
+ */
+static void lab_hunt_waking(void *unused, struct task_struct *task)
+{
+	static bool busy;
+	u64 soon;
+
+	if (busy || task == lab_away_thread)
+		return;
+	busy = true;
+	soon = lab_disturb_woken(&disturb);
+	if (soon)
+		hrtimer_start(&lab_point_timer, ns_to_ktime(ktime_get_ns() + soon), HRTIMER_MODE_ABS_HARD);
+	busy = false;
+}
+
+static void lab_find_waking(struct tracepoint *point, void *found)
+{
+	if (!strcmp(point->name, "sched_waking"))
+		*(struct tracepoint **)found = point;
+}
+
 /* The guest hangs: shows where threads wait, and panics. */
 static enum hrtimer_restart lab_limit_fire(struct hrtimer *timer)
 {
@@ -256,10 +282,11 @@ static int lab_hunt_prepare(void)
 	struct task_struct *thread = kthread_create_on_cpu(lab_away_run, NULL, 0, "lab_away");
 	u32 i;
 
-	if (!all || !seen || IS_ERR(thread)) {
+	for_each_kernel_tracepoint(lab_find_waking, &lab_waking);
+	if (!all || !seen || IS_ERR(thread) || !lab_waking) {
 		vfree(all);
 		vfree(seen);
-		return -ENOMEM;
+		return lab_waking ? -ENOMEM : -ENOENT;
 	}
 	for (i = 0; i < LAB_LATES; i++)
 		list_add_tail(&all[i].node, &lab_late_free);
@@ -282,7 +309,7 @@ static int lab_hunt_prepare(void)
 
 /*
  * "SEED LIMIT STOP": begins the disturbance (SEED 0: none). LIMIT: nanoseconds of the guest's clock at which it
- * hangs; STOP: at which QEMU stops. 2^63 - 1 is never. Both timers always run, so that a stop changes nothing
+ * hangs; STOP: at which QEMU stops. Both timers always run, so that a stop changes nothing
  * before it.
  */
 static int disturb_set(const char *text, const struct kernel_param *param)
@@ -304,7 +331,8 @@ static int disturb_set(const char *text, const struct kernel_param *param)
 		disturbed = true;
 		hrtimer_start(&lab_point_timer, ns_to_ktime(ktime_get_ns() + lab_disturb_apart(&disturb)),
 			      HRTIMER_MODE_ABS_HARD);
+		error = tracepoint_probe_register(lab_waking, lab_hunt_waking, NULL);
 	}
-	return 0;
+	return error;
 }
 LAB_ACTION(disturb);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Prints the first numbers of a seed's disturbance: exponents, then delays, times without CPU, times between
- * points and times from a request's end to a point, in nanoseconds.
+ * points, and times from a request's end and from a wake-up to a point, in nanoseconds.
  *   disturb SEED COUNT
  */
 #include <stdio.h>
@@ -24,8 +24,9 @@ int main(int argc, char **argv)
 		unsigned long long away = lab_disturb_away(&d);
 		unsigned long long apart = lab_disturb_apart(&d);
 		unsigned long long soon = lab_disturb_soon(&d);
+		unsigned long long woken = lab_disturb_woken(&d);
 
-		printf("%llu %llu %llu %llu\n", late, away, apart, soon);
+		printf("%llu %llu %llu %llu %llu\n", late, away, apart, soon, woken);
 	}
 	return 0;
 }

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 PARAMETER: Final = "/sys/module/lab_disk/parameters/disturb"
-NEVER: Final = 2**63 - 1
-"""A time of the guest's clock that does not come, in nanoseconds."""
+NEVER: Final = 10**18 - 1
+"""A time of the guest's clock that does not come, in nanoseconds.
+
+It is below 2^60, from which on the kernel reads each digit with a check of its own
+(``lib/kstrtox.c: _parse_integer_limit``): a number with a stop then takes as many instructions.
+"""
 HANGS: Final = 300.0
 """Seconds of the guest's clock beyond the limits of all commands after which the guest hangs.
 
