@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from lab.compile.image.series import Target, build_tree
-from lab.core.errors import HostError, InputError
+from lab.core.errors import HostError, InputError, ToolError
 from lab.host import images
 from lab.host.images import buildtree
 from lab.host.images import recipes as image_recipes
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
-from lab.host.system import paths
+from lab.host.system import paths, process
 from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
 
 KERNEL = "6.1.0-1-cloud-amd64"
@@ -176,6 +176,26 @@ def test_a_source_that_does_not_compile_is_told_and_not_kept(image: Image, tmp_p
         with pytest.raises(HostError, match="compile"):
             buildtree.unpatched(tree, tmp_path / "again")
     assert not list(place.glob("built-*"))
+
+
+def test_a_full_disk_is_not_the_source_s_fault(
+    image: Image, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else a bisection would skip every patch of a full host."""
+
+    def full(_words: object, *, log: Path, **_: object) -> None:
+        log.write_text("raid5.c:9: fatal error: error closing /tmp/c.s: No space left on device\n")
+        raise ToolError("sh ended with status 2")
+
+    tree_of(image)
+    source = tmp_path / "source"
+    source.mkdir()
+    recipe = image_recipes.load("debian-12")[1]
+    plan = build_tree(Target.MD, recipe, image.manifest, buildtree.hook())
+    with buildtree.held(plan, image, silent) as tree:
+        monkeypatch.setattr(process, "run", full)
+        with pytest.raises(HostError, match="is full"):
+            buildtree.compiled(tree, source, tmp_path)
 
 
 def test_a_module_that_needs_others_is_refused() -> None:

@@ -61,12 +61,18 @@ class BuildFailure:
     """Class of the error, by who must act."""
 
 
+def is_full(log: str) -> bool:
+    """Return whether a build failed since the disk is full."""
+    full = r"No space left on device|have enough free space|Disk quota exceeded"
+    return re.search(full, log) is not None
+
+
 def reason_of(log: str, *, suite: str, name: str) -> BuildFailure | None:
     """Return the reason of a failed build; ``None``: the log shows no known one.
 
     ``suite`` is the recipe's own, ``name`` the image's.
     """
-    if re.search(r"No space left on device|have enough free space|Disk quota exceeded", log):
+    if is_full(log):
         return BuildFailure(
             says="the disk is full",
             hint="free some space, or move the lab elsewhere with LAB_HOME",

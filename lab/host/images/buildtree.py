@@ -133,7 +133,7 @@ def compiled(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
     """Return what is built from a patched source, by file name.
 
     ``source`` is written to. ``InputError``: it does not compile; the message has the compiler's
-    first error.
+    first error. ``HostError``: the disk is full.
     """
     plan = tree.plan
     out, log = work / f"{source.name}.built", work / f"{source.name}.log"
@@ -145,6 +145,8 @@ def compiled(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
         process.run(argv, timeout=1800, log=log, env=_environment())
     except ToolError as error:
         text = log.read_text(encoding="utf-8", errors="replace")
+        if image_log.is_full(text):
+            raise image_workspace.disk_full(plan.key) from error
         wrong = [line.strip() for line in text.splitlines() if ": error: " in line]
         wrong = wrong or [line for line in text.splitlines() if line.startswith("rebuild: ")]
         first = wrong[0] if wrong else "; ".join(text.strip().splitlines()[-LOG_LINES:])
