@@ -19,7 +19,14 @@ from lab.core.errors import HostError, InputError, ToolError
 from lab.host import images
 from lab.host.images import recipes as image_recipes
 from lab.host.images.build import has_subordinates
-from lab.model.image.recipe import MDADM_CONF, Brought, ImageRecipe, image_digest, recipe_digest
+from lab.model.image.recipe import (
+    MDADM_CONF,
+    Brought,
+    BroughtPackage,
+    ImageRecipe,
+    image_digest,
+    recipe_digest,
+)
 
 HOOK = "#!/bin/sh\n"
 HOOKS = Brought(hooks={"customize.sh": HOOK, "modules.sh": HOOK})
@@ -194,6 +201,18 @@ def test_an_image_as_asked_for_passes() -> None:
 
 def _without(values: Any, key: str) -> dict[str, str]:
     return {k: v for k, v in values.items() if k != key}
+
+
+def test_only_linux_base_may_be_newer_than_the_given_file() -> None:
+    packages = {**found().packages, "linux-base": "4.12.1", "mdadm": "4.4-1"}
+    image = replace(found(), packages=packages)
+
+    def wrong(name: str, version: str) -> list[str]:
+        given = BroughtPackage(name=name, version=version, sha256="0" * 64)
+        return image_build.differences(debian(), image, (given,))
+
+    assert wrong("linux-base", "4.12.1~deb12u1") == []
+    assert len(wrong("linux-base", "4.13")) == len(wrong("mdadm", "4.3-1")) == 1
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from lab.core.errors import ToolError
 from lab.core.units import MIB
+from lab.core.versions import age
 from lab.model.image.manifest import RECORDED, ArchiveRelease
 from lab.model.image.recipe import (
     KERNEL_PREFIX,
@@ -300,9 +301,11 @@ def differences(
         if name not in found.packages
     ]
     wrong += [
-        f"'{one.name}' is {found.packages[one.name]}, and the given file has {one.version}"
+        f"'{one.name}' is {here}, and the given file has {one.version}"
         for one in given
-        if found.packages.get(one.name, one.version) != one.version
+        if (here := found.packages.get(one.name, one.version)) != one.version
+        # A kernel of an older release needs this version of it or a newer one.
+        and not (one.name == "linux-base" and age(here) > age(one.version))
     ]
     for path, text in recipe.files.items():
         if path not in found.files:
