@@ -13,7 +13,7 @@ import pytest
 from lab.compile.image import build as image_build
 from lab.compile.image import packages as lists
 from lab.core.errors import HostError, InputError, ToolError
-from lab.host.images import packages, workspace
+from lab.host.images import debs, packages, workspace
 from lab.host.images.store import file_sha256
 from lab.host.system import paths
 from lab.model.image.package import Axis, PackageFile, PackageIndex, ReleaseRead, Version
@@ -145,6 +145,21 @@ def test_a_changelog_has_versions_dates_and_lines_about_md() -> None:
     between = lists.between(CHANGELOG, "6.12.115-2", "6.12.117-1~bpo12+1")
     assert [one.version for one in between] == ["6.12.117-1", "6.12.116-1"]
     assert lists.between(CHANGELOG, "6.12.117-1", "6.12.117-1") == []
+
+
+def test_a_kernel_s_changelog_is_not_that_of_linux_base(
+    tmp_path: Path, lab_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del lab_home
+    base = CHANGELOG.replace("linux (", "linux-base (").replace("6.12.11", "4.12.")
+    texts = {"linux-base.deb": base, "linux-image.deb": CHANGELOG}
+    for size, name in enumerate(texts, 1):
+        (tmp_path / name).write_bytes(bytes(size))
+    monkeypatch.setattr(packages, "debs", lambda _: [tmp_path / name for name in texts])
+    monkeypatch.setattr(debs, "changelog", lambda deb, _: texts[deb.name])
+    made = version("linux-image-6.12.117+deb13-cloud-amd64", "6.12.117-1")
+    assert packages.changelog(made) == CHANGELOG
+    assert packages.changelog(version("linux-image-7", "7.0-1")) == ""
 
 
 # -- fetching, with a stand-in for mmdebstrap

@@ -230,11 +230,15 @@ def _full(version: Version) -> HostError:
 
 
 def changelog(version: Version) -> str:
-    """Return the Debian changelog in a fetched version's packages; empty: they have none."""
+    """Return the Debian changelog in a fetched version's packages; empty: they have none.
+
+    A kernel's packages have linux-base too, which has a changelog of its own.
+    """
+    own = lists.source_version(version.version)
     script = image_recipes.directory() / "changelog.sh"
     for deb in sorted(debs(version), key=lambda deb: deb.stat().st_size):
         text = image_debs.changelog(deb, script)
-        if lists.entries(text):
+        if any(lists.source_version(one.version) == own for one in lists.entries(text)):
             return text
     return ""
 
