@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from pydantic import ValidationError
 
+from lab import __version__
 from lab.analysis import measure
 from lab.analysis.predict import explanations
 from lab.analysis.suites import SuiteTest
@@ -32,6 +37,7 @@ from lab.results.again import again
 from lab.results.documents import result_of, tests_of_run, typed_names, understood
 from lab.results.explain import beside
 from lab.results.trend import regressions_of
+from lab.store import bundles
 from lab.store.runs import RunStore, StoredCell
 
 LINES: Final = 400
@@ -44,10 +50,13 @@ OUTPUT_SHOWN: Final = 32 * LOG_SHOWN
 
 
 @understood
-def page_of(store: RunStore, lab: str = "lab") -> Page:
-    """Return the data of a run's report; ``lab``: the command to type for the program."""
+def page_of(store: RunStore, lab: str = "lab", typed: tuple[str, str] | None = None) -> Page:
+    """Return the data of a run's report; ``lab``: the command to type for the program.
+
+    ``typed``: what to type for its scenario and for the run, if not `typed_names`.
+    """
     run, result = store.load_run(), result_of(store)
-    scenario, name = typed_names(store)
+    scenario, name = typed or typed_names(store)
     results = {cell.id: cell for cell in result.cells}
     tests = tests_of_run(store, result)
     return Page(
@@ -211,10 +220,10 @@ def write_report(store: RunStore, out: Path | None, lab: str) -> Path:
 
 
 @understood
-def _page(_store: RunStore, page: Page, *, index: str = "") -> str:
+def _page(_store: RunStore, page: Page, *, index: str = "", stamp: str = "") -> str:
     from lab.report.html.page import run_page
 
-    return run_page(page, index=index)
+    return run_page(page, index=index, stamp=stamp)
 
 
 @understood
@@ -253,42 +262,134 @@ def write_site(
     say: Callable[[str], None],
     *,
     matrix: MatrixResult | None = None,
-    added: Sequence[Result] = (),
+    added: Sequence[Path] = (),
 ) -> Path:
     """Write the site of all runs: a report of each, each cell's raw output, a page to explore all
     values, and a badge. Return the page's path.
 
     With ``matrix``, page and badge show that matrix run. Otherwise the badge shows each scenario's
-    last run on each image. ``added``: results that are only explored. The page and ``say`` report
-    unreadable runs. ``InputError``: no run can be read.
+    last run on each image. ``added``: bundles, and results that are only explored; badge and change
+    points leave both out. The page and ``say`` report unreadable runs. ``InputError``: no run can
+    be read, or a file of ``added`` cannot.
     """
     from lab.report.html.site import index_page
 
     pages: list[Page] = []
     broken: list[str] = []
+    others = _others(added, {store.id for store in runs}, directory, lab)
     for store in runs:
         try:
-            name = f"{store.id}.html"
-            page = page_of(store, lab).model_copy(update={"link": _link(name)})
-            page, outputs = _with_outputs(store, page)
-            text = _page(store, page, index="index.html")
+            page = _published(store, page_of(store, lab), directory)
         except InputError as error:
             broken.append(str(error))
             say(str(error))
             continue
-        _write(directory / name, text)
-        for path, output in outputs.items():
-            _write(directory / path, output, durable=False)
         pages.append(page)
+    for page in (*pages, *(one for one in others if isinstance(one, Page))):
         for sentence in page.warnings:
             say(sentence)
     if not pages and not added:
         raise InputError("there is no run to report on", hint="`lab up scenario NAME` makes one")
     index = directory / "index.html"
     worse = matrix.regressions if matrix else regressions_of(runs)
-    _write(index, index_page(pages, broken, worse, matrix, added))
+    _write(index, index_page(pages, broken, worse, matrix, others))
     _write(directory / "badge.svg", _badge(pages, matrix))
     return index
+
+
+def _others(
+    files_: Sequence[Path], taken: set[str], directory: Path, lab: str
+) -> list[Page | Result]:
+    """Return the runs of bundles, with their reports written, and the results of other files.
+
+    ``taken``: ids of the site's runs; those of the files are added.
+    """
+    found: list[Page | Result] = []
+    for file in files_:
+        if not bundles.is_bundle(file.name):
+            result = result_from(file)
+            _take(result.run.id, taken, file)
+            found.append(result)
+            continue
+        with bundles.opened(str(file)) as store:
+            _take(store.id, taken, file)
+            place, typed = shlex.quote(str(file.absolute())), typed_names(store)[0]
+            if typed not in catalog.scenarios():
+                typed = shlex.quote(str(directory / f"{store.id}.files" / "scenario.yaml"))
+            page = page_of(store, lab, (typed, place))
+            run = page.result.run.model_copy(update={"directory": str(file.absolute())})
+            steps_ = ((f"{lab} results import {place}", "store this run with the others"),)
+            update: dict[str, Any] = {
+                "result": page.result.model_copy(update={"run": run}),
+                "steps": steps_,
+            }
+            found.append(_published(store, page.model_copy(update=update), directory))
+    return found
+
+
+def _take(id_: str, taken: set[str], file: Path) -> None:
+    if id_ in taken:
+        raise InputError(
+            f"--add: '{file}' is the run '{id_}', and a run with this id is in the site",
+            hint=f"compare them: lab results compare {id_} {file}",
+        )
+    taken.add(id_)
+
+
+def _published(store: RunStore, page: Page, directory: Path) -> Page:
+    """Write a run's report and raw output into a site, unless they are there; return the page with
+    its links.
+
+    A report is drawn from the page and this version alone, so equal ones give the same report.
+    """
+    name = f"{store.id}.html"
+    page, outputs = _with_outputs(store, page.model_copy(update={"link": _link(name)}))
+    stamp = _stamp(page, outputs)
+    there = all((directory / path).is_file() for path in outputs)
+    if there and _stamp_of(directory / name) == stamp:
+        return page
+    text = _page(store, page, index="index.html", stamp=stamp)
+    for path, output in outputs.items():
+        _write(directory / path, output, durable=False)
+    _write(directory / name, text)
+    return page
+
+
+def _stamp(page: Page, outputs: Mapping[str, str]) -> str:
+    """Return a digest of all that a report and its files are made from."""
+    made_from = hashlib.sha256(_drawn_by())
+    made_from.update(page.model_dump_json().encode(errors="replace"))
+    for path, output in outputs.items():
+        made_from.update(f"\n{path} {len(output)}\n{output}".encode(errors="replace"))
+    return made_from.hexdigest()
+
+
+@cache
+def _drawn_by() -> bytes:
+    """Return the version of the lab, and a digest of the code and templates that draw reports."""
+    import lab.report
+
+    code = hashlib.sha256()
+    for file in sorted(Path(lab.report.__path__[0]).rglob("*")):
+        if file.suffix in (".py", ".j2", ".css"):
+            code.update(file.read_bytes())
+    return f"{__version__} {code.hexdigest()}\n".encode()
+
+
+def _stamp_of(report: Path) -> str:
+    """Return the stamp in a report of a site; empty: there is none."""
+    try:
+        with report.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return ""
+    found = _STAMP.search(head)
+    return found[1].decode() if found else ""
+
+
+_HEAD: Final = 1024
+"""Bytes of a report until its stamp, at most."""
+_STAMP: Final = re.compile(rb'<meta name="lab-stamp" content="([0-9a-f]{64})">')
 
 
 def _link(name: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
 import re
 import shlex
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,15 +20,20 @@ from lab.core.yaml import parse_override
 from lab.model.result.document import Result
 from lab.model.result.site import Site
 from lab.plugins import catalog
+from lab.report.charts import render as charts
+from lab.report.content.document import Page
 from lab.report.content.site import site_of, slim
+from lab.report.html import page as report
 from lab.report.html import site as pages
 from lab.report.html.site import as_json
+from lab.results import report as results
 from lab.results.documents import result_of
+from lab.results.export import Form, export
 from lab.results.history import history_of
 from lab.results.report import page_of, result_from, write_site
 from lab.store.runs import RunStore
 from tests import runs
-from tests.fakes import UNDRAWN, Cli, stored_run
+from tests.fakes import EMPTY_SVG, UNDRAWN, Cli, stored_run
 
 DAYS = tuple(f"202601{day:02}-120000" for day in range(1, 7))
 
@@ -167,8 +174,127 @@ def test_only_results_from_files_are_a_site_too(
     read = result_from(tmp_path / "a.json")
     assert isinstance(read, Result)
     assert slim(read) == slim(result)
-    index = write_site([], tmp_path / "site", "lab", print, added=[read])
+    index = write_site([], tmp_path / "site", "lab", print, added=[tmp_path / "a.json"])
     assert digest_of(read.cells[0].id) in index.read_text()
     (tmp_path / "a.json").write_text("[" * 100_000)
     with pytest.raises(InputError, match="has no result"):
         result_from(tmp_path / "a.json")
+
+
+# -- bundles
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Reports without charts; the list has an entry for each that was rendered."""
+    drawn: list[int] = []
+    render = report.run_page
+
+    def counted(page: Page, **words: str) -> str:
+        drawn.append(1)
+        return render(page, **words)
+
+    monkeypatch.setattr(pages, "_vega", str)
+    monkeypatch.setattr(charts, "svg", lambda _: EMPTY_SVG)
+    monkeypatch.setattr(report, "svg", lambda _: EMPTY_SVG)
+    monkeypatch.setattr(report, "run_page", counted)
+    return drawn
+
+
+def bundle_of(store: RunStore, place: Path) -> Path:
+    place.mkdir(exist_ok=True)
+    (file,) = export(store, Form.BUNDLE, place / f"{store.id}.lab.zip", None)
+    return file
+
+
+def shown(index: Path) -> dict[str, dict[str, Any]]:
+    data = re.search(r'id="data">(.*?)</script>', index.read_text())
+    assert data is not None
+    return {run["result"]["run"]["id"]: run for run in json.loads(data[1])["runs"]}
+
+
+def test_a_bundle_is_added_with_its_report_its_raw_output_and_commands_that_work(
+    tmp_path: Path, lab_home: Path, undrawn: list[int]
+) -> None:
+    mine = stored_run(lab_home / "data" / "runs")
+    theirs = runs.theory_run(tmp_path / "theirs", runs.SMALL, name="unknown-here")
+    file = bundle_of(theirs, tmp_path / "sent by them")
+    index = write_site([mine], tmp_path / "site", "lab", print, added=[file])
+    found = shown(index)
+    assert set(found) == {mine.id, theirs.id}
+    assert (
+        found[theirs.id]["result"]["cells"]
+        == json.loads(as_json(site_of([page_of(theirs)])))["runs"][0]["result"]["cells"]
+    )
+    (first, *_) = found[theirs.id]["cells"].values()
+    assert "copied" in (index.parent / first["output"]).read_text()
+    assert (index.parent / found[theirs.id]["scenario"]).read_text() == runs.SMALL
+    text = (index.parent / found[theirs.id]["report"]).read_text()
+    assert f"lab results import {shlex.quote(str(file))}" in html.unescape(text)
+    assert ".bundle-" not in text + index.read_text()
+    words = shlex.split(first["command"])
+    sets = [parse_override(b) for a, b in pairwise(words) if a == "--set"]
+    (made,) = compile_scenario(Path(words[3]), overrides=sets).cells
+    assert identity(made) in {identity(c.cell) for c in theirs.load_run().cells}
+    assert list((lab_home / "data" / "runs").iterdir()) == [mine.directory]
+
+
+def test_a_bundle_is_in_neither_badge_nor_change_points(
+    stores: list[RunStore], tmp_path: Path, undrawn: list[int]
+) -> None:
+    alone = write_site(stores[3:], tmp_path / "alone", "lab", print)
+    added = [bundle_of(store, tmp_path / "sent") for store in stores[:3]]
+    index = write_site(stores[3:], tmp_path / "site", "lab", print, added=added)
+    assert set(shown(index)) == {store.id for store in stores}
+    assert '"changes":' not in index.read_text()
+    assert '"changes":' in write_site(stores, tmp_path / "own", "lab", print).read_text()
+    badge = "badge.svg"
+    assert index.with_name(badge).read_bytes() == alone.with_name(badge).read_bytes()
+
+
+def test_a_bundle_that_is_none_or_that_is_here_is_an_error(
+    stores: list[RunStore], tmp_path: Path, undrawn: list[int]
+) -> None:
+    file = bundle_of(stores[0], tmp_path / "sent")
+    with pytest.raises(InputError, match=stores[0].id):
+        write_site(stores, tmp_path / "site", "lab", print, added=[file])
+    with pytest.raises(InputError, match=stores[0].id):
+        write_site([], tmp_path / "site", "lab", print, added=[file, file])
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=file.name):
+        write_site(stores[1:], tmp_path / "site", "lab", print, added=[file])
+
+
+# -- what is there already
+
+
+def test_a_report_is_drawn_again_only_if_what_it_is_made_from_changed(
+    stores: list[RunStore], tmp_path: Path, undrawn: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn() -> int:
+        before = len(undrawn)
+        write_site(stores, tmp_path / "site", "lab", print)
+        return len(undrawn) - before
+
+    def files() -> dict[Path, bytes]:
+        return {p: p.read_bytes() for p in (tmp_path / "site").rglob("*") if p.is_file()}
+
+    assert drawn() == len(stores)
+    whole = files()
+    assert drawn() == 0
+    assert files() == whole
+    raw = next(stores[1].directory.glob("cells/*/raw/read.1.stderr.txt"))
+    raw.write_text(raw.read_text().replace("copied, ", "copied, 1"))
+    assert drawn() == 1
+    assert {p for p, data in files().items() if whole[p] != data} >= {
+        tmp_path / "site" / f"{stores[1].id}.html",
+        tmp_path / "site" / "index.html",
+    }
+    (tmp_path / "site" / f"{stores[2].id}.html").unlink()
+    next((tmp_path / "site" / f"{stores[3].id}.files").iterdir()).unlink()
+    assert drawn() == 2
+    monkeypatch.setattr(results, "__version__", "9")
+    results._drawn_by.cache_clear()
+    assert drawn() == len(stores)
+    results._drawn_by.cache_clear()

@@ -77,8 +77,8 @@ def site(
         typer.Option(
             "--add",
             metavar="FILE",
-            help="Explore this result too, which 'lab results show RUN --json' printed, here or"
-            " elsewhere. Repeatable.",
+            help="Add this run too: a bundle, or what 'lab results show RUN --json' printed, here"
+            " or elsewhere. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -88,22 +88,24 @@ def site(
 
     index.html has every value: filter, compare any two runs, kernels or clocks, follow a value
     over time, copy the command that runs a cell again. Next to it are each run's report, each
-    cell's commands and raw output, and badge.svg. The site needs no server and no network.
+    cell's commands and raw output, and badge.svg. The site needs no server and no network. A report
+    that is there, of the same results and this version of the lab, is not drawn again.
+
+    A bundle is read as hostile input, and has a report. A result has none: it is only explored.
 
     Examples:
         lab site site
-        lab site site --add theirs.json
+        lab site site --add theirs.lab.zip --add others.json
     """
     from lab.host.system import paths
-    from lab.results.report import result_from, write_site
+    from lab.results.report import write_site
     from lab.store import runs as store
 
     def say(sentence: str) -> None:
         sys.stderr.write(f"lab: {sentence}\n")
 
     out = (directory or paths.site()).absolute()
-    added = [result_from(file) for file in add or ()]
-    written = write_site(list(store.every()), out, own_name(), say, added=added)
+    written = write_site(list(store.every()), out, own_name(), say, added=add or ())
     if as_json:
         print_json({"page": str(written)})
     else:

@@ -21,9 +21,15 @@ _FACTS: Final = ("accelerator", "branch", "commit", "guest", "lab", "libvirt", "
 _COUNTERS: Final = frozenset(metric.name for metric in COUNTERS)
 
 
-def site_of(pages: Sequence[Page], added: Sequence[Result] = ()) -> Site:
-    """Return the data of these runs, newest first; ``added``: results from files."""
-    runs = [*map(_run, pages), *(SiteRun(result=slim(result)) for result in added)]
+def site_of(pages: Sequence[Page], added: Sequence[Page | Result] = ()) -> Site:
+    """Return the data of these runs, newest first.
+
+    ``added``: runs and results from files; they are in no series of change points.
+    """
+    runs = [
+        _run(one) if isinstance(one, Page) else SiteRun(result=slim(one))
+        for one in (*pages, *added)
+    ]
     runs.sort(key=lambda run: run.result.run.started, reverse=True)
     return Site(runs=tuple(runs), metrics=_metrics(), changes=tuple(_changes(pages)))
 

@@ -47,8 +47,11 @@ SPEED: Final = "Speed over time is from the logs of the workloads' tools."
 WORST: Final = (Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED, Verdict.HOLDS)
 
 
-def run_page(page: Page, *, index: str = "") -> str:
-    """Return the report of one run; ``index``: link to the page of all runs."""
+def run_page(page: Page, *, index: str = "", stamp: str = "") -> str:
+    """Return the report of one run; ``index``: link to the page of all runs.
+
+    ``stamp``: digest of what it is made from.
+    """
     result = page.result
     shown_here, shared = shown_cells(page)
     these = f"those with {shared} are here" if shared else f"{len(shown_here)} of them are here"
@@ -61,6 +64,7 @@ def run_page(page: Page, *, index: str = "") -> str:
         "run.html.j2",
         page=page,
         index=index,
+        stamp=stamp,
         started=when(result.run.started),
         where=where(result),
         answer=[*map(_tied, result.answer.sentences)],

@@ -34,11 +34,11 @@ def index_page(
     broken: Sequence[str],
     regressions: Sequence[Regression] = (),
     matrix: MatrixResult | None = None,
-    added: Sequence[Result] = (),
+    added: Sequence[Page | Result] = (),
 ) -> str:
     """Return the index; ``pages`` have the newest run first, ``broken`` names unreadable runs.
 
-    ``matrix``: the matrix run of the page. ``added``: results from files.
+    ``matrix``: the matrix run of the page. ``added``: runs of bundles, and results, from files.
     """
     names = dict.fromkeys(page.result.run.scenario for page in pages)
     own = {n: [p for p in pages if p.result.run.scenario == n] for n in names}
@@ -52,7 +52,7 @@ def index_page(
         ],
         matrix=matrix and {"title": matrix.run.title, "table": _jobs(matrix)},
         verdicts=[v.value.replace("_", " ") for v in Verdict],
-        runs=[_run(page) for page in pages],
+        runs=[*map(_run, pages), *(_run(one) for one in added if isinstance(one, Page))],
         scenarios=[_scenario(name, runs) for name, runs in own.items()],
         site_style=_markup(_source("site.css")),
         scripts=[_markup(f"\n{script}\n") for script in scripts],

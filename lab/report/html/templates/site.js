@@ -11,6 +11,7 @@ const LINES = 12;      // series, and panels, of a chart
 const MARKS = 3000;    // of a chart
 const SMALL = 0.05;    // a smaller change does not matter, as in `lab results compare`
 const BYTES = 64 * 2 ** 20;
+const MEMBERS = 60000, ENTRY = 46 + 512;   // of a bundle, and bytes of each in its directory
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#b8860b", "#a64d86", "#2f8fc4", "#7a5c00", "#5c6670"];
 const DARK = ["#4aa8e0", "#ff8a3c", "#3fd0a4", "#f0c04a", "#e39ac6", "#9ad4f5", "#d9b650", "#a3adb7"];
 const PERCENTILE = /^(?:(read|write|trim)_)?clat_(?:p(\d+(?:_\d+)?)|(max))$/;
@@ -524,7 +525,7 @@ function details(r) {
       ["doubtful", r.doubts.map(c => c.detail).join("; ")],
       ...["started", ...Object.keys(FACTS).filter(f => f !== "run")].map(f => [heading(f), r.at.get(f) ? text(f, r.at.get(f)) : ""]),
     ]),
-    links.some(Boolean) ? h("p", {className: "row"}, links) : h("p", {}, "This result came as a file, without a report and without commands."),
+    links.some(Boolean) ? h("p", {className: "row"}, links) : h("p", {}, "Added in this window: without its report and commands. `lab site DIR --add FILE` makes a site with those of a bundle."),
     ...(command || []));
 }
 
@@ -993,12 +994,74 @@ function checkedResult(document_) {
 const visible = words => words.slice(0, 2000).replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff]/g,
   found => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
+/** Return a part of a file; ``Error``: the file has no such part. */
+async function part(file, from, length) {
+  if (from < 0 || from + length > file.size) throw new Error("it is cut off");
+  return new DataView(await file.slice(from, from + length).arrayBuffer());
+}
+
+const decoded = bytes => new TextDecoder("utf-8", {fatal: true}).decode(bytes);
+
+function crc32(bytes) {
+  let sum = -1;
+  for (const byte of bytes) {
+    sum ^= byte;
+    for (let bit = 0; bit < 8; bit += 1) sum = sum & 1 ? sum >>> 1 ^ 0xedb88320 : sum >>> 1;
+  }
+  return ~sum >>> 0;
+}
+
+/** Return the text of RUN/result.json in a bundle. The zip file has the form that lab/store/bundles.py writes. */
+async function fromBundle(file) {
+  const fail = why => { throw new Error(`it is no bundle: ${why}`); };
+  const end = await part(file, file.size - 22, 22), count = end.getUint16(10, true);
+  if (end.getUint32(0, true) !== 0x06054b50) fail("the end of the zip file is missing");
+  const length = end.getUint32(12, true), start = end.getUint32(16, true);
+  if (end.getUint32(4, true) || end.getUint16(8, true) !== count || end.getUint16(20, true)) fail("it is a zip file of another kind");
+  if (count > MEMBERS || length > count * ENTRY || start + length + 22 !== file.size) fail("its directory is wrong");
+  const names = await part(file, start, length), found = [];
+  for (let at = 0, n = 0; n < count; n += 1) {
+    if (at + 46 > length || names.getUint32(at, true) !== 0x02014b50) fail("its directory is wrong");
+    const next = at + 46 + names.getUint16(at + 28, true) + names.getUint16(at + 30, true) + names.getUint16(at + 32, true);
+    if (next > length) fail("its directory is wrong");
+    const name = decoded(new Uint8Array(names.buffer, at + 46, names.getUint16(at + 28, true)));
+    if (/^[^/]+\/result\.json$/.test(name)) found.push([at, name]);
+    at = next;
+  }
+  if (found.length !== 1) fail(`it has ${plural(found.length, "result")}`);
+  const [[at, name]] = found, method = names.getUint16(at + 10, true);
+  const [sum, packed, size, header] = [16, 20, 24, 42].map(n => names.getUint32(at + n, true));
+  if (names.getUint16(at + 8, true) & ~0x800 || ![0, 8].includes(method)) fail("its result is encrypted, or compressed in another way");
+  if (size > BYTES) fail(`its result is larger than ${show(BYTES, "B")}`);
+  const local = await part(file, header, 30), from = header + 30 + local.getUint16(26, true) + local.getUint16(28, true);
+  if (local.getUint32(0, true) !== 0x04034b50 || from + packed > start) fail("its result is cut off");
+  const raw = file.slice(from, from + packed).stream();
+  const whole = new Uint8Array(size), reader = (method ? raw.pipeThrough(new DecompressionStream("deflate-raw")) : raw).getReader();
+  let got = 0;
+  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+    if (got + piece.value.length > size) fail("its result is longer than it says");
+    whole.set(piece.value, got);
+    got += piece.value.length;
+  }
+  if (got !== size || crc32(whole) !== sum) fail("its result is corrupt");
+  return [decoded(whole), name.split("/")[0]];
+}
+
+/** Return the checked result of a file: a bundle, or a result document. */
+async function resultOf(file) {
+  const zip = file.size > 4 && (await part(file, 0, 2)).getUint16(0) === 0x504b;
+  if (!zip && file.size > BYTES) throw new Error(`it is larger than ${show(BYTES, "B")}`);
+  const [words, id] = zip ? await fromBundle(file) : [await file.text(), null];
+  const result = checkedResult(JSON.parse(words));
+  if (id !== null && id !== result.run.id) throw new Error(`it is no bundle: its result is of the run ${result.run.id}`);
+  return result;
+}
+
 async function addFiles(files) {
   for (const file of files) {
     let words;
     try {
-      if (file.size > BYTES) throw new Error(`it is larger than ${show(BYTES, "B")}`);
-      const result = checkedResult(JSON.parse(await file.text()));
+      const result = await resultOf(file);
       if (site.runs.some(one => one.result.run.id === result.run.id)) throw new Error(`the run ${result.run.id} is here already`);
       const run = {result, cells: {}};
       site.runs.unshift(run);
@@ -1009,7 +1072,7 @@ async function addFiles(files) {
       words = `${visible(file.name)}: added run ${result.run.id} of ${result.run.scenario}, ${plural(result.cells.length, "cell")}.`;
       go(state.view === "compare" ? {scenario: result.run.scenario, by: "run", a: undefined, b: result.run.id} : {scenario: result.run.scenario});
     } catch (error) {
-      words = `${visible(file.name)} is not added: ${visible(String(error.message))}. Expected: what \`lab results show RUN --json\` prints.`;
+      words = `${visible(file.name)} is not added: ${visible(String(error.message))}. Expected: a bundle of \`lab results export\`, or what \`lab results show RUN --json\` prints.`;
     }
     $("added").append(h("p", {}, words));
   }
