@@ -33,6 +33,8 @@ def verdict_counts(claims: Sequence[ClaimResult], other: str = "") -> str:
     one, several = _COUNTED[verdict]
     if len(claims) == 1:
         return f"The {other or 'one '}claim {one}."
+    if verdict in (Verdict.INCONCLUSIVE, Verdict.NOT_TESTED):
+        return f"None of the {len(claims)} {other}claims {one.replace('not ', '')}."
     return f"All {len(claims)} {other}claims {several}."
 
 
@@ -124,8 +126,15 @@ def _as_claimed(result: ClaimResult) -> str:
     says = " ".join(result.says.split()).rstrip(".")
     if result.pending:
         return f"“{says}” is not decided yet."
-    why = f": {result.reason}" if result.reason else ""
+    reason = result.reason
+    if len(reason) > _LONGEST:
+        reason = f"{reason[:_LONGEST].rstrip()}…"
+    why = f": {reason}" if reason else ""
     return f"“{says}” {_COUNTED[result.verdict][0]}{why}."
+
+
+_LONGEST: Final = 240
+"""Most characters of a reason in the answer; the list of claims has all of it."""
 
 
 def _without_keys(first: Sequence[ClaimResult], found: Sequence[ClaimResult]) -> Iterator[str]:

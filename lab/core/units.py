@@ -200,6 +200,8 @@ def format_figure(metric: str, value: float) -> str:
 
 
 def _milliseconds(seconds: float) -> str:
+    if 0 < seconds < 1e-4:
+        return f"{_digits(seconds * 1e6, 3)} µs"
     return f"{_digits(seconds * 1000, 3)} ms"
 
 

@@ -16,10 +16,12 @@ def agreement_of(first: RunStore, second: RunStore) -> Agreement:
     there, here = first.load_run(), second.load_run()
     known = {cell.id for cell in here.cells}
     cells = tuple(_compared(first, second, c) for c in there.cells if c.id in known)
+    apart = [c for c in there.cells if c.id not in known]
     states = {cell.state for cell in cells} - {CellState.SKIPPED}
     return Agreement(
         agree=states == {CellState.IDENTICAL} if states else None,
         cells=cells,
+        apart=sum(not not_sealed(c, first.load_cell(c.id)) for c in apart),
         inputs=tuple(other_inputs(there.environment, here.environment)),
     )
 

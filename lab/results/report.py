@@ -122,7 +122,7 @@ def _cell(
                 evidence=_evidence(_failed_raw(store, seeds, raws)),
             )
         )
-    ended = [_failed(t) for t in tests if t.test.ending in ("failed", "unfinished")]
+    ended = [_failed(t) for t in tests if t.test.ending in ("failed", "unfinished") and t.test.logs]
     return PageCell(
         result=result,
         cell=stored.cell,

@@ -164,3 +164,16 @@ def test_cells_in_real_time_are_left_out(lab_home: Path) -> None:
     found = agreement_of(run, run)
     assert found.agree is None
     assert {cell.state for cell in found.cells} == {CellState.SKIPPED}
+
+
+def test_runs_with_other_seeds_have_no_cell_that_must_be_equal(
+    cell: Cell, lab_home: Path, tmp_path: Path
+) -> None:
+    mine, theirs = ran(cell), ran(cell.model_copy(update={"seed": 7}))
+    found = agreement_of(mine, theirs)
+    assert (found.agree, found.cells, found.apart) == (None, (), 1)
+    assert agreement_of(mine, other(mine, tmp_path / "o")).apart == 0
+    files = [str(bundle(r, tmp_path / n)) for r, n in ((mine, "1"), (theirs, "2"))]
+    done = CliRunner().invoke(app, ["results", "compare", *files])
+    assert done.exit_code == 0
+    assert "1 cell of the first run" in done.stdout

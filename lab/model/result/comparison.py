@@ -81,6 +81,8 @@ class Agreement(Model):
     """``None``: no cell of both runs has virtual time and the same inputs."""
     cells: tuple[ReproducedCell, ...] = ()
     """Cells with the same id. ``stored`` is the first run's, ``here`` the second's."""
+    apart: int = 0
+    """Cells in virtual time of the first run that the second does not have."""
     inputs: tuple[OtherInput, ...] = ()
     """Inputs that differ between the runs."""
 

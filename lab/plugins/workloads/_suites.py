@@ -231,7 +231,7 @@ def _over(out: SuiteOutput, test: str = "") -> str:
 def counted(suite: str, out: SuiteOutput, tests: Sequence[Tested]) -> dict[str, float]:
     """Return the number of tests by result; ``ToolError``: output incomplete, or no test ran."""
     if not out.over or not tests:
-        said = out.text.strip()[-300:]
+        said = COLOUR.sub("", out.text).strip()[-300:]
         raise ToolError(f"{suite} did not finish, or ran nothing: {said!r}")
     if all(test.ending == "skipped" for test in tests):
         whys = dict.fromkeys(test.reason for test in tests)

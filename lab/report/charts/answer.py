@@ -15,10 +15,10 @@ from lab.report.content.figures import figure
 def answer_chart(page: Page) -> Chart | None:
     """Return a bar for each value of the key claims that has the first one's metric.
 
-    ``None``: nothing was measured, or there are too many values.
+    ``None``: nothing was measured, all values are 0, or there are too many.
     """
     values = answer_values(page.result)
-    if not values:
+    if not any(value.measured for value in values):
         return None
     names = dict(zip(values, value_names(page.result, values), strict=True))
     ranges = _ranges(page)

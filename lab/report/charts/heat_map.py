@@ -32,12 +32,13 @@ def heat_map(
     across: tuple[str, Sequence[str]],
     down: tuple[str, Sequence[str]],
     title: str,
+    most: float,
 ) -> dict[str, Any]:
     """Return the specification; ``across`` and ``down``: an axis's title and its values in order.
 
-    ``title`` is that of the colours.
+    ``title`` is that of the colours, whose scale ends at ``most``.
     """
-    most = max(s.value for s in squares) or 1.0
+    most = most or 1.0
     dark = f"datum.value > {most * DARK!r}"
     on = {"condition": {"test": dark, "value": "#ffffff"}, "value": "#000000"}
     text = {"type": "text", "fontSize": 12}

@@ -55,6 +55,10 @@ PANELS: Final = 8
 CHARTS: Final = 4
 """Most charts of one kind for one workload; with more, one at the first cell's axes."""
 
+TINY: Final = 1 / 3
+"""A chart of bars whose greatest value is a smaller share of that of all workloads has a scale of
+its own."""
+
 DIFFERS: Final = 1.02
 """Least quotient of two sizes of request that differ; fio's own rounding is below it."""
 
@@ -135,12 +139,20 @@ def _charts(rows: Sequence[Row], all_: Sequence[Row], page: Page) -> Iterator[Ch
 
 
 def _bars(rows: Sequence[Row], all_: Sequence[Row], page: Page) -> Chart:
-    """Return bars on the scale that all workloads of that metric share."""
+    """Return bars on the scale that all workloads of that metric share, unless they would be
+    too short on it."""
     kept, fixed = narrowed(rows, varying(rows), BARS)
     beside = [row for row in all_ if row.metric == rows[0].metric]
+    if _greatest(rows) < TINY * _greatest(beside):
+        beside = list(rows)
     most = limits(kept, _cells(page))
     shown = list(varying(kept))
     return _bar_chart(kept, shown, page, title=_title(rows), fixed=fixed, beside=beside, most=most)
+
+
+def _greatest(rows: Sequence[Row]) -> float:
+    values = [v for r in rows for v in (r.measured, r.predicted, r.published) if v is not None]
+    return max(values, default=0.0)
 
 
 def _bar_chart(
@@ -168,7 +180,6 @@ def _bar_chart(
         )
         for row in rows
     ]
-    others = [v for r in beside for v in (r.measured, r.predicted, r.published) if v is not None]
     return Chart(
         name=slug(title, fixed),
         title=title,
@@ -179,7 +190,7 @@ def _bar_chart(
             title=measure.title,
             series={"measured": MEASURED},
             limits=", ".join(name for name, _ in reversed(LIMITS)),
-            top=measure.of(max(others, default=0.0)),
+            top=measure.of(_greatest(beside)),
         ),
     )
 
@@ -192,7 +203,8 @@ def _heat_maps(rows: Sequence[Row], page: Page) -> list[Chart]:
     for _, own in groups:
         if pair and not len({tuple(r.cell.axes[a] for a in pair) for r in own}) == len(own) > 1:
             return []
-    return [_heat_map(own, *pair, page, fixed=fixed) for fixed, own in groups if pair]
+    every = [row for _, own in groups for row in own]
+    return [_heat_map(own, every, *pair, page, fixed=fixed) for fixed, own in groups if pair]
 
 
 def _lines(rows: Sequence[Row], page: Page) -> list[Chart]:
@@ -207,8 +219,11 @@ def _lines(rows: Sequence[Row], page: Page) -> list[Chart]:
     return []
 
 
-def _heat_map(rows: Sequence[Row], across: str, down: str, page: Page, *, fixed: str) -> Chart:
-    measure = scale_of(rows, page)
+def _heat_map(
+    rows: Sequence[Row], every: Sequence[Row], across: str, down: str, page: Page, *, fixed: str
+) -> Chart:
+    """Return a heat map; its colours are those of ``every``: all maps of that metric."""
+    measure = scale_of(every, page)
     squares = [
         Square(
             across=axis_value(across, row.cell.axes[across]),
@@ -231,6 +246,7 @@ def _heat_map(rows: Sequence[Row], across: str, down: str, page: Page, *, fixed:
             across=(short_name(across), _axis_texts(rows, across)),
             down=(short_name(down), _axis_texts(rows, down)),
             title=measure.title,
+            most=measure.of(max(row.measured or 0.0 for row in every)),
         ),
     )
 

@@ -194,14 +194,15 @@ def _claims(found: Sequence[ClaimResult], claims: Sequence[Claim]) -> Iterator[d
     made = {claim.id: claim for claim in claims}
     for claim in found:
         text = made.get(claim.id)
+        measured = claim_figure(text, claim.measured)
         yield {
             "id": claim.id,
             "verdict": claim.verdict.value,
             "mark": MARKS[claim.verdict],
             "words": claim.verdict.value.replace("_", " "),
             "says": _tied(" ".join(claim.says.split())),
-            "reason": _tied(claim.reason),
-            "measured": claim_figure(text, claim.measured),
+            "reason": "" if claim.reason == f"{measured} was measured" else _tied(claim.reason),
+            "measured": measured,
             "published": claim_figure(text, claim.published),
             "expected": _tied(claim.expected or ""),
             "ours": "yes" if text and text.ours else "",

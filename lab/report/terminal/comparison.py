@@ -102,8 +102,10 @@ def cell_lines(cell: ReproducedCell, *, stored: str = "stored", here: str) -> li
 
 
 def _agreement(found: Agreement) -> list[str]:
-    """Return lines about the cells in virtual time; none: no cell of both runs has it."""
-    if all(cell.state is CellState.SKIPPED and cell.stored is None for cell in found.cells):
+    """Return lines about the cells in virtual time; none: no cell has it."""
+    if not found.apart and all(
+        cell.state is CellState.SKIPPED and cell.stored is None for cell in found.cells
+    ):
         return []
     lines = [
         line
@@ -111,6 +113,9 @@ def _agreement(found: Agreement) -> list[str]:
         if cell.state is not CellState.IDENTICAL
         for line in cell_lines(cell, stored="first", here="second")
     ]
+    if found.apart:
+        cells = f"{found.apart} cell{'s' if found.apart > 1 else ''}"
+        lines.append(f"{cells} of the first run: the second run has others, by parameters or seed")
     lines += [f"{o.what}: the first run had {o.stored}, the second {o.here}" for o in found.inputs]
     states = [cell.state for cell in found.cells]
     same, other = states.count(CellState.IDENTICAL), states.count(CellState.DIFFERENT)
