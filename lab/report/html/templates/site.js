@@ -40,6 +40,10 @@ function h(name, properties = {}, ...children) {
   return made;
 }
 
+/** Return a sentence's parts: commands in backquotes are code, and no line ends within an option. */
+const coded = sentence => sentence.split(/(`[^`]+`|--[a-z]+(?: [a-z]+)?)/).filter(Boolean)
+  .map(part => part.startsWith("`") ? h("code", {}, part.slice(1, -1)) : part.startsWith("--") ? h("span", {className: "whole"}, part) : part);
+
 const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 
 function digits(value, count) {
@@ -231,11 +235,23 @@ function settled(given) {
   } else if (s.view === "compare") {
     keep("by", differ, differ.includes("run") ? "run" : differ[0]);
     const values = (all.get(s.by) ?? []).map(v => text(s.by, v));
-    keep("a", values, values.at(-2));
-    keep("b", values, values.at(-1));
+    const [a, b] = (s.by === "run" && lastTwo(s.scenario)) || values.slice(-2);
+    keep("a", values, a);
+    keep("b", values, b ?? a);
   }
   s.differs ??= "1";
   return s;
+}
+
+/** Return the newest run that has an earlier one of its scenario, after that one. */
+function lastTwo(scenario) {
+  const ids = new Map();   // of the newest runs, by scenario
+  for (const {result: {run}} of [...site.runs].sort((x, y) => x.result.run.started < y.result.run.started ? 1 : -1)) {
+    if (scenario && run.scenario !== scenario) continue;
+    if (ids.has(run.scenario)) return [run.id, ids.get(run.scenario)];
+    ids.set(run.scenario, run.id);
+  }
+  return null;
 }
 
 const USED = {
@@ -269,8 +285,23 @@ function go(changes) {
 
 // ---- values of a view
 
-/** Return the axes, and the workload, that differ and are not in ``used``. */
-const others = (s, used) => differing(s.scenario).filter(d => (isAxis(d) || d === "workload") && !used.includes(d));
+/** Return the workload and the axes that tell values apart which agree in ``used``; remembered until rows are added. */
+function others(s, used) {
+  const names = differing(s.scenario).filter(d => (isAxis(d) || d === "workload") && !used.includes(d));
+  const key = `${s.scenario}\u0000\u0000others ${used}`;
+  if (!found_.has(key)) {
+    const points = new Map(rowsOf(s.scenario).map(r => [`${r.cell.id}\u0000${r.m.workload}`, r])), kept = used.filter(d => isAxis(d) || d === "workload");
+    const count = dims => new Set([...points.values()].map(r => JSON.stringify(dims.map(d => at(r, d) ?? null)))).size;
+    let known = count(kept);
+    const telling = [];
+    for (const d of [...names.filter(n => n === "workload"), ...names.filter(n => n !== "workload")]) {
+      const told = count([...kept, d]);
+      if (told > known) { telling.push(d); kept.push(d); known = told; }
+    }
+    found_.set(key, telling);
+  }
+  return found_.get(key);
+}
 
 /** Return the panel of a row: a dimension's value, or those of all other axes. */
 function panel(s, used) {
@@ -283,7 +314,7 @@ function panel(s, used) {
         .map(([d, v]) => /^\d/.test(v) || v === "none" ? `${heading(d)} ${v}` : v).join(", ");
       row.places.set(name, own);
     }
-    return axes.length === rest.length ? own : [own, row.m.workload].filter(Boolean).join(", ");
+    return axes.length === rest.length ? own : [row.m.workload, own].filter(Boolean).join(", ");
   };
 }
 
@@ -349,14 +380,14 @@ function themeNow() {
     good: of("--holds"), bad: of("--refuted"), doubt: of("--doubt"),
     config: {
       background: null, aria: false, mark: {invalid: null}, font: "system-ui, 'DejaVu Sans', sans-serif", view: {stroke: null}, axis,
-      header: {labelColor: ink, labelFontSize: 13, title: null, labelLimit: 330},
+      header: {labelColor: ink, labelFontSize: 13, title: null},
       legend: {orient: "bottom", columns: 2, labelColor: ink, titleColor: muted, labelFontSize: 12, titleFontWeight: "normal", labelLimit: 280, symbolStrokeWidth: 3},
     },
   };
 }
 
 const format = unit => unit === "×" ? "format(datum.value, '~r') + ' ×'"
-  : `format(datum.value, '.3~s') + '${["B/s", "s", "B"].includes(unit) ? unit : unit === "1/s" ? "/s" : ""}'`;
+  : `${["B/s", "s", "B"].includes(unit) ? "replace(format(datum.value, '.3~s'), regexp('([a-zµ]*)$', 'i'), ' $1')" : "format(datum.value, '.3~s')"} + '${["B/s", "s", "B"].includes(unit) ? unit : unit === "1/s" ? "/s" : ""}'`;
 
 /** Return ticks of a logarithmic axis: powers of ten, with 2 and 5 between few of them. */
 function decades(own) {
@@ -371,11 +402,11 @@ function specification(own, {xTitle, time, lines, seriesTitle, series, xs, facet
   const look = theme(), {wide} = look;
   const rows_ = Math.ceil(facets.length / Math.max(1, Math.floor(wide / 360)));
   const columns = facets.length > 1 ? Math.ceil(facets.length / rows_) : 1;
-  const width = Math.max(150, Math.floor(wide / columns) - (columns > 1 ? 75 : 85));
+  const width = Math.max(150, Math.floor(wide / columns) - (columns > 1 ? 85 : 105));
   const x = time
     ? {field: "x", type: "temporal", title: "start of the run, UTC", scale: {type: "utc"}, axis: {grid: false, format: "%Y-%m-%d", tickCount: Math.max(2, Math.floor(width / 120)), labelOverlap: true}}
     : {field: "x", type: "nominal", sort: xs, title: xTitle, axis: {labelAngle: xs.join("").length * 8 > width ? -35 : 0, labelLimit: 130, grid: false}};
-  const y = {field: "y", type: "quantitative", title: yTitle, scale: log ? {type: "log"} : {zero}, axis: {labelExpr: format(unit), tickCount: 6, ...(log ? {values: decades(own)} : {})}};
+  const y = {field: "y", type: "quantitative", title: yTitle.split(/, (?=higher|lower)/), scale: log ? {type: "log"} : {zero}, axis: {labelExpr: format(unit), tickCount: 6, ...(log ? {values: decades(own)} : {})}};
   const colour = series.length > 0 && {
     field: "series", type: "nominal", title: seriesTitle,
     scale: {domain: series.map(one => one.name), range: series.map(one => look.colours[one.n % look.colours.length])},
@@ -395,7 +426,7 @@ function specification(own, {xTitle, time, lines, seriesTitle, series, xs, facet
   const body = facets.length > 1
     ? {facet: {field: "facet", type: "nominal", sort: facets}, columns, spec: {width, height, layer}}
     : {width, height, layer};
-  return {data: {name: "marks"}, ...body, config: look.config};
+  return {data: {name: "marks"}, ...body, config: {...look.config, header: {...look.config.header, labelLimit: width}}};
 }
 
 /** Draw a chart. With the specification of the last one, only its data is replaced. */
@@ -525,7 +556,7 @@ function details(r) {
       ["doubtful", r.doubts.map(c => c.detail).join("; ")],
       ...["started", ...Object.keys(FACTS).filter(f => f !== "run")].map(f => [heading(f), r.at.get(f) ? text(f, r.at.get(f)) : ""]),
     ]),
-    links.some(Boolean) ? h("p", {className: "row"}, links) : h("p", {}, "Added in this window: without its report and commands. `lab site DIR --add FILE` makes a site with those of a bundle."),
+    links.some(Boolean) ? h("p", {className: "row"}, links) : h("p", {}, coded("Added in this window: without its report and commands. `lab site DIR --add FILE` makes a site with those of a bundle.")),
     ...(command || []));
 }
 
@@ -555,7 +586,7 @@ function question(scenario) {
   const counts = Object.entries(verdicts).map(([v, n]) => `${n} ${v.replace("_", " ")}`).join(", ");
   return [
     answer.question ? h("p", {className: "question"}, answer.question) : null,
-    h("p", {}, (answer.sentences ?? []).join(" "), " ",
+    h("p", {}, coded((answer.sentences ?? []).join(" ")), " ",
       h("span", {className: "small"}, `Newest run${counts ? `, claims: ${counts}` : ""}. `, run.report ? h("a", {href: run.report}, "Report") : "")),
   ].filter(Boolean);
 }
@@ -595,7 +626,7 @@ function plot(found, s, {x, time = false, lines, series, seriesTitle, facet, ord
   const several = own.some(mark => mark.count > 1);
   const said = [];
   if (several) {
-    const used = [s.x, s.series, s.facet, ...(s.facet === "others" ? others(s, []) : [])];
+    const used = [s.x, s.series, s.facet, ...(s.facet === "others" ? differing(s.scenario).filter(d => isAxis(d) || d === "workload") : [])];
     const hidden = differing(s.scenario).filter(d => !used.includes(d) && varies(found, d));
     said.push(`A mark with several values is their median, and its bar reaches from the lowest to the highest; they differ in: ${hidden.map(heading).join(", ")}.`);
   }
@@ -718,9 +749,10 @@ function changeTable() {
   if (!lines.length) return h("div", {}, title, h("p", {}, "No value of these runs has changed by more than noise. A series needs runs before and after the change; the guide to results says how many."));
   const labels = new Map(rows.map(r => [JSON.stringify([r.at.get("scenario"), r.cell.id]), r.at.get("cell")]));
   const label = c => labels.get(JSON.stringify([c.scenario, c.cell])) ?? c.cell;
+  const reports = new Map(site.runs.map(one => [one.result.run.id, one.report]));
   const better = c => { const b = metricOf(c.metric).better; return b ? (c.change > 0) === (b === "higher") ? "better" : "worse" : ""; };
   return h("div", {}, title, table("Of all scenarios and metrics but counters of the disks, newest first.", [
-    {name: "first run after it", of: c => c.run, head: true}, {name: "scenario", of: c => c.scenario}, {name: "cell", of: label},
+    {name: "first run after it", of: c => reports.get(c.run) ? h("a", {href: reports.get(c.run)}, c.run) : c.run, head: true}, {name: "scenario", of: c => c.scenario}, {name: "cell", of: label},
     {name: "value", of: c => `${c.workload}, ${metricOf(c.metric).words}`},
     {name: "before", number: true, of: c => show(c.before, metricOf(c.metric).unit)}, {name: "after", number: true, of: c => show(c.after, metricOf(c.metric).unit)},
     {name: "change", number: true, of: c => `${percent(c.change)} ${better(c)}`, style: better},
@@ -736,7 +768,7 @@ function percentiles(s) {
   const made = plot(found, {...s, x: "percentile"}, {
     x: label, lines: true, series: by(s.series), facet: panel(s, [s.x, s.series]), seriesTitle: heading(s.series || "run"),
     orders: {x: order, series: names(s, s.series), facet: s.facet === "others" ? null : names(s, s.facet)}, xTitle: "percentile of all requests",
-    yTitle: "completion latency, lower is better ↓, logarithmic", unit: "s", log: true, zero: false,
+    yTitle: "completion latency, lower is better ↓, log scale", unit: "s", log: true, zero: false,
   });
   const none = found.length ? [] : ["No run of this scenario measured latency percentiles: only fio's workloads do."];
   return {...made, found, said: [...none, ...made.said], tables: () => found.length ? [h("h3", {}, "Values"), same(s), percentileTable(found, s, label, order)] : []};
@@ -845,10 +877,10 @@ const SHOW = {explore, compare, history, percentiles};
 
 // ---- controls
 
-function choice(key, label, options, current) {
+function choice(key, label, options, current, wide = false) {
   const select = h("select", {id: `c-${key}`, onchange: event => go(chosen(key, event.target.value))},
     options.map(([value, words]) => h("option", {value, selected: value === current}, words)));
-  return h("label", {}, label, select);
+  return h("label", {className: wide ? "wide" : ""}, label, select);
 }
 
 /** Return the choices of a view without filters and without those that depend on the scenario. */
@@ -880,7 +912,7 @@ function controls(s) {
         choice("way", "Requests", [["", "all"], ["read", "read"], ["write", "write"], ["trim", "trim"]], s.way));
     } else if (s.view === "compare") {
       const values = names(s, s.by).map(v => [v, v]);
-      parts.push(choice("by", "Compare two", dims(differ), s.by), choice("a", "A", values, s.a), choice("b", "B", values, s.b));
+      parts.push(choice("by", "Compare two", dims(differ), s.by), choice("a", "A", values, s.a, s.by === "run"), choice("b", "B", values, s.b, s.by === "run"));
     }
     parts.push(check("differs", s.view === "compare" ? "Only what differs" : "Only columns that differ", "1", ""));
     $("controls").replaceChildren(...parts);
@@ -928,7 +960,7 @@ async function render() {
   const only = Object.keys(s).filter(k => k.startsWith("only."));
   $("filters").querySelector("summary").replaceChildren(`Filter (${plural(view.found.length, "value")} shown)`, only.length ? `: ${only.map(k => heading(k.slice(5))).join(", ")} ` : "",
     only.length ? h("button", {type: "button", onclick: event => { event.preventDefault(); go(Object.fromEntries(only.map(k => [k, undefined]))); }}, "remove all filters") : "");
-  $("shown").replaceChildren(...(view.lead ?? []).map(sentence => h("p", {className: "lead"}, sentence)), ...view.said.map(sentence => h("p", {className: "small"}, sentence)));
+  $("shown").replaceChildren(...(view.lead ?? []).map(sentence => h("p", {className: "lead"}, sentence)), ...view.said.map(sentence => h("p", {className: "small"}, coded(sentence))));
   if (!window.vegaEmbed) $("shown").prepend(h("p", {}, "This page has no library for charts: the tables have all values. `lab site DIR` writes it anew."));
   if (!view.found.length && s.view !== "compare") $("shown").prepend(h("p", {}, "No value is left: remove a filter."));
   $("tables").replaceChildren(...view.tables().filter(Boolean));
@@ -1074,7 +1106,7 @@ async function addFiles(files) {
     } catch (error) {
       words = `${visible(file.name)} is not added: ${visible(String(error.message))}. Expected: a bundle of \`lab results export\`, or what \`lab results show RUN --json\` prints.`;
     }
-    $("added").append(h("p", {}, words));
+    $("added").append(h("p", {}, coded(words)));
   }
 }
 
