@@ -231,7 +231,8 @@ def _over(out: SuiteOutput, test: str = "") -> str:
 def counted(suite: str, out: SuiteOutput, tests: Sequence[Tested]) -> dict[str, float]:
     """Return the number of tests by result; ``ToolError``: output incomplete, or no test ran."""
     if not out.over or not tests:
-        said = COLOUR.sub("", out.text).strip()[-300:]
+        shown = [x for x in COLOUR.sub("", out.text).splitlines() if not x.startswith("--lab-- {")]
+        said = "\n".join(shown).strip()[-300:]
         raise ToolError(f"{suite} did not finish, or ran nothing: {said!r}")
     if all(test.ending == "skipped" for test in tests):
         whys = dict.fromkeys(test.reason for test in tests)
