@@ -6,8 +6,9 @@
     TARGET/MODEreads/BLOCKSIZE/MODE-IODEPTH-NUMJOBS.json     generate_output_directory)
     …/run-TRIAL/…                                        if there are several trials
 
-TARGET consists of the cell's axes that are not fio's options: cells that differ only in depth or
-jobs share a directory, as fio-plot's charts need.
+TARGET consists of the axes that tell cells apart and are not fio's options, in words, since it is
+the label in fio-plot's charts. Cells that differ only in depth or jobs share a directory, as these
+charts need.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from lab.compile.cell.fault_times import cut_short
 from lab.core.errors import InputError
 from lab.core.printable import as_name
 from lab.model.result.document import Outcome
-from lab.model.scenario.document import Cell, Workload
+from lab.model.scenario.document import AxisValue, Cell, Workload
 from lab.plugins.fio_options.values import LOGS
 from lab.plugins.workloads import fio
+from lab.report.content.figures import axes_text, telling
 from lab.results.documents import understood
 from lab.store.runs import RunStore, StoredCell
 
@@ -36,6 +38,7 @@ def fio_tree(run: RunStore, cells: Sequence[Sequence[StoredCell]]) -> dict[str, 
     Each of ``cells`` is a cell, with ``trials: auto`` followed by its further trials.
     """
     found: dict[str, str] = {}
+    names = tuple(telling([_axes(stored.cell) for stored, *_ in cells]))
     for stored, *more in cells:
         ended = [run.load_cell(one.id) for one in (stored, *more)]
         done = [one for one in ended if one and one.outcome.outcome is Outcome.DONE]
@@ -49,7 +52,7 @@ def fio_tree(run: RunStore, cells: Sequence[Sequence[StoredCell]]) -> dict[str, 
                     for one in done
                     for trial in range(1, stored.cell.trials + 1)
                 ]
-                files = list(_files(_target(stored.cell), workload, trials))
+                files = list(_files(_target(stored.cell, names), workload, trials))
                 if any(path in found for path, _ in files):
                     files = list(_files(f"{stored.id}.{workload.name}", workload, trials))
                 found |= dict(files)
@@ -58,15 +61,16 @@ def fio_tree(run: RunStore, cells: Sequence[Sequence[StoredCell]]) -> dict[str, 
     return found
 
 
-def _target(cell: Cell) -> str:
-    """Return a directory's name for a cell, from its axes that are not fio's."""
-    own = {f"workloads.{w.name}." for w in cell.workloads if w.tool == "fio"}
-    words = [
-        f"{name.rpartition('.')[2]}-{value}"
-        for name, value in cell.axes.items()
-        if not name.startswith(tuple(own))
-    ]
-    return as_name("_".join(words) or cell.scenario)
+def _axes(cell: Cell) -> dict[str, AxisValue]:
+    """Return a cell's axes that are not fio's."""
+    own = tuple(f"workloads.{w.name}." for w in cell.workloads if w.tool == "fio")
+    return {name: value for name, value in cell.axes.items() if not name.startswith(own)}
+
+
+def _target(cell: Cell, names: Sequence[str]) -> str:
+    """Return a directory's name for a cell, from these axes."""
+    axes = {name: value for name, value in _axes(cell).items() if name in names}
+    return as_name(axes_text(axes).replace(", ", ",").replace(" ", "-") or cell.scenario)
 
 
 def _files(target: str, workload: Workload, trials: Sequence[str]) -> Iterator[tuple[str, str]]:
