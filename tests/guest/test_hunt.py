@@ -27,7 +27,7 @@ def configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hunted(home: Home, *words: str) -> tuple[int, Any]:
-    whole = ("hunt", "resync-race", "--seeds", str(SEEDS), *words, "--json")
+    whole = ("hunt", "mirror-race", "--seeds", str(SEEDS), *words, "--json")
     done = home.run(*whole, timeout=3 * 3600)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
