@@ -136,6 +136,15 @@ def test_a_journals_disk_is_set_aside_in_arms_without_a_journal(tmp_path: Path) 
     assert "array.journal_disk: disk 4" in refused(tmp_path, other)
 
 
+def test_a_list_may_be_an_axis_of_its_one_entry(tmp_path: Path) -> None:
+    mirror = "  level: 1\n  write_mostly: [1, 2]\n"
+    text = SCENARIO.replace("  level: 5\n  layout: left-symmetric\n  chunk: 64KiB\n", mirror)
+    arms = with_matrix("  array.write_mostly: [1, 3]\n", text)
+    cells = compiled(tmp_path, arms).cells
+    assert [c.axes["array.write_mostly"] for c in cells] == [1, 3]
+    assert [c.array.write_mostly for c in cells if c.array] == [(1,), (3,)]
+
+
 def test_excluded_cells_are_not_there(tmp_path: Path) -> None:
     text = with_matrix(TWO + "  exclude:\n  - {array.chunk: 64KiB, disks.count: 4}\n")
     assert (65536, 4) not in points(compiled(tmp_path, text).cells)

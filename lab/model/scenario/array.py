@@ -68,7 +68,7 @@ class Array(Model):
     initial_sync: InitialSync = InitialSync.ASSUME_CLEAN
     """Skip it (correct on disks that read as zeros), wait for it, or run workloads concurrently."""
     write_mostly: tuple[int, ...] = ()
-    """Members, from 1, that RAID 1 reads only if no other can be read."""
+    """Members, from 1, that RAID 1 reads only if no other can be read; a number: this member."""
     write_behind: int | None = Field(default=None, ge=1, le=16383)
     """Outstanding writes by which write-mostly members may lag; needs a bitmap."""
     failfast: bool = False
@@ -120,6 +120,11 @@ class Array(Model):
     @classmethod
     def _level_words(cls, level: object) -> object:
         return str(level) if isinstance(level, int) and not isinstance(level, bool) else level
+
+    @field_validator("write_mostly", mode="before", json_schema_input_type=tuple[int, ...] | int)
+    @classmethod
+    def _one_member(cls, members: object) -> object:
+        return (members,) if isinstance(members, int) else members  # an axis has no lists
 
     @field_validator("sysfs", mode="before", json_schema_input_type=dict[str, str | int | None])
     @classmethod
