@@ -97,11 +97,13 @@ def same_value(one: object, other: object) -> bool:
 
 
 def readings(text: str) -> Iterator[float]:
-    """Yield possible values of a word in a scenario: a size or a rate, fio's ``4k``, a time."""
+    """Yield possible values of a word in a scenario: a size or a rate, fio's ``4k``, a time, a
+    percentage."""
     ways: tuple[Callable[[str], float], ...] = (
         parse_rate,
         lambda word: parse_size(f"{word.upper()}iB"),
         parse_seconds,
+        parse_share,
     )
     for way in ways:
         with suppress(ValueError):
@@ -117,6 +119,14 @@ def parse_rate(value: object) -> int:
         if match and match[1] != value:  # shows the user's text, with its /s
             raise ValueError(str(error).replace(repr(match[1]), repr(value), 1)) from None
         raise
+
+
+def parse_share(text: str) -> float:
+    """Return the fraction of ``"7%"``; ``ValueError``: it is no percentage."""
+    match = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*%\s*", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a percentage: write 7%")
+    return float(match[1]) / 100
 
 
 def parse_seconds(value: object) -> float:

@@ -261,6 +261,18 @@ def test_a_bitmaps_own_disk_is_no_member_and_is_mounted_before_the_array_is_asse
     compiled(tmp_path, "  - {name: f, fault: slow, after: book, disk: 1, stall: 1s}\n", model="hdd")
 
 
+def test_a_journals_disk_is_assembled_with_the_members_and_is_none_of_them(tmp_path: Path) -> None:
+    aside = "array={level: 5, journal_disk: 1, chunk: 64KiB}"
+    script = named(steps_of(tmp_path, CUT, aside), "cut").script
+    command = next(line for line in script.splitlines() if "mdadm --assemble" in line)
+    assert command.count("/dev/disk/by-id/virtio-disk") == 4
+    assert command.index("virtio-disk2") < command.index("virtio-disk1")
+    with pytest.raises(InputError, match=r"faults\[0\]\.disk: disk 1 .*journal"):
+        compiled(tmp_path, "  - {name: f, fault: fail, after: book, disk: 1}\n", aside)
+    with pytest.raises(InputError, match=r"faults\[0\]\.fault: .*write journal"):
+        compiled(tmp_path, "  - {name: g, fault: grow, after: book, level: 6}\n", aside)
+
+
 def test_a_missing_member_is_none_until_it_is_added(tmp_path: Path) -> None:
     short = "array.missing=2"
     script = named(steps_of(tmp_path, CUT, short), "cut").script
@@ -416,12 +428,41 @@ def test_a_reshape_is_asked_of_mdadm_and_waited_for_only_if_the_scenario_says_so
     assert "Reshape pos'n" not in named(steps_of(tmp_path, CUT), "cut").script
 
 
+def test_a_reshape_is_waited_for_up_to_a_share_of_it(tmp_path: Path) -> None:
+    grown = "  - {name: grown, fault: grow, after: write, chunk: 128KiB, until: 12.5%}\n"
+    script = named(steps_of(tmp_path, grown), "grown").script
+    assert "quiet" not in script  # md is still busy
+    assert "Reshape pos'n" in named(steps_of(tmp_path, grown + CUT), "cut").script
+    part = script[script.index("while read -r action") : script.index("done\n") + 5]
+    md, mdstat = tmp_path / "md", tmp_path / "mdstat"
+    md.mkdir()
+    bar = "      [=>....]  reshape =%s (%s/32768) finish=0.1min speed=9K/sec\n"
+    part = part.replace("/proc/mdstat", str(mdstat)).replace("sleep 0.2", "echo on; exit")
+    for action, line, waits in (
+        ("reshape", bar % ("  2.0%", "655"), True),
+        ("reshape", bar % (" 12.4%", "4095"), True),
+        ("reshape", bar % (" 12.5%", "4096"), False),
+        ("reshape", bar % ("100.0%", "32768"), False),
+        ("reshape", "      \treshape=DELAYED\n", True),
+        ("idle", "", False),
+    ):
+        (md / "sync_action").write_text(f"{action}\n")
+        mdstat.write_text(f"md127 : active raid5 vdc[2] vdb[1] vda[0]\n{line}")
+        said = subprocess.run(
+            ["sh", "-euc", f"md={md}\n{part}"], capture_output=True, text=True, check=True
+        )
+        assert said.stdout == ("on\n" if waits else ""), line
+
+
 BAD_GROW = {
     "raid_devices: 5": r"raid_devices: 5 members need as many disks, and the cell has 4",
     "level: 11": r"level",
     "chunk: 100": r"not a multiple of 4096",
     "wait: false": r"nothing changes",
     "chunk: 8KiB, wait: false, check: true": r"check: md cannot check an array that it reshapes",
+    "chunk: 8KiB, until: 10%, check: true": r"check: md cannot check .* until",
+    "chunk: 8KiB, wait: false, until: 10%": r"wait is false",
+    "chunk: 8KiB, until: 100%": r"until",
 }
 
 
@@ -520,6 +561,9 @@ def md(tmp_path: Path) -> Path:
         (directory / f"dev-{disk}").mkdir()
         for name, text in {"slot": slot, "state": member, "errors": "8"}.items():
             (directory / f"dev-{disk}" / name).write_text(f"{text}\n")
+        (directory / f"dev-{disk}" / "bad_blocks").write_text("")
+    (directory / "dev-vdc/bad_blocks").write_text("256 8\n1024 16\n")
+    (directory / "dev-vdf/bad_blocks").write_text("256 8\n")
     return directory
 
 
@@ -590,7 +634,7 @@ def test_the_state_counts_members_by_what_md_calls_them(md: Path) -> None:
     settled = in_shell(BEGAN + settle("/dev/bench", 20), md).stdout
     found = common(settled, {"state.txt": shown.stdout})
     assert (found["in_sync"], found["faulty"], found["missing"]) == (3, 1, 1)
-    assert (found["degraded"], found["errors"]) == (1, 32)
+    assert (found["degraded"], found["errors"], found["bad_sectors"]) == (1, 32, 32)
 
 
 def test_a_check_is_of_whole_arrays_only(md: Path) -> None:

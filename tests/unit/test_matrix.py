@@ -122,6 +122,29 @@ def test_what_only_another_arm_uses_is_no_problem(tmp_path: Path) -> None:
     assert "array.sysfs.bitmap/time_base" in refused(tmp_path, other)
 
 
+def test_a_journals_disk_is_set_aside_in_arms_without_a_journal(tmp_path: Path) -> None:
+    text = SCENARIO.replace("workloads:\n", "  journal_disk: 4\nworkloads:\n", 1)
+    assert len(compiled(tmp_path, text).cells) == 1
+    arms = with_matrix("  array.consistency_policy: [null, resync, ppl, journal]\n", text)
+    commands = [
+        "\n".join(s.script for s in cell_procedure(c, "/g").steps if isinstance(s, GuestCommand))
+        for c in compiled(tmp_path, arms).cells
+    ]
+    assert ["--write-journal=" in c for c in commands] == [True, False, False, True]
+    assert all("--raid-devices=3" in c for c in commands)
+    other = text.replace("  journal_disk: 4\n", "  journal_disk: 4\n  consistency_policy: ppl\n")
+    assert "array.journal_disk: disk 4" in refused(tmp_path, other)
+
+
+def test_a_list_may_be_an_axis_of_its_one_entry(tmp_path: Path) -> None:
+    mirror = "  level: 1\n  write_mostly: [1, 2]\n"
+    text = SCENARIO.replace("  level: 5\n  layout: left-symmetric\n  chunk: 64KiB\n", mirror)
+    arms = with_matrix("  array.write_mostly: [1, 3]\n", text)
+    cells = compiled(tmp_path, arms).cells
+    assert [c.axes["array.write_mostly"] for c in cells] == [1, 3]
+    assert [c.array.write_mostly for c in cells if c.array] == [(1,), (3,)]
+
+
 def test_excluded_cells_are_not_there(tmp_path: Path) -> None:
     text = with_matrix(TWO + "  exclude:\n  - {array.chunk: 64KiB, disks.count: 4}\n")
     assert (65536, 4) not in points(compiled(tmp_path, text).cells)

@@ -141,10 +141,40 @@ def test_a_bitmap_on_a_disk_of_its_own_has_a_file_system_before_the_array_and_af
     assert "virtio-disk2" not in "".join(getattr(s, "script", "") for s in without)
 
 
+def test_a_journals_disk_is_no_member_and_is_named_after_the_members() -> None:
+    fields = {"journal_disk": 2}
+    created, verified = _create(**fields), _steps(**fields)[-1]
+    assert isinstance(verified, Verify)
+    members, _, journal = created.script.partition(" --write-journal=")
+    assert journal.startswith("/dev/disk/by-id/virtio-disk2 <")
+    assert "virtio-disk2" not in members
+    assert "--raid-devices=4" in members
+    assert verified.expect["consistency_policy"] == "journal"
+    assert verified.expect["journal_disk.slot"] == "journal"
+    assert "journal_disk.slot=$slot" in verified.script
+    unused = {"consistency_policy": "ppl"}
+    without = "".join(getattr(s, "script", "") for s in _steps(**fields, **unused))
+    assert "virtio-disk2" not in without
+    assert "--raid-devices=4" in without
+    assert _expect(**fields, **unused)["consistency_policy"] == "ppl"
+
+
+def test_an_array_without_bad_block_lists_is_made_and_verified_so() -> None:
+    created = _create(bad_block_list=False).script
+    line = "echo 'CREATE bbl=no' >/run/lab-mdadm.conf"
+    assert created.index(line) < created.index("mdadm --create")
+    assert "--config=/run/lab-mdadm.conf" in created
+    assert _expect(bad_block_list=False)["disk5.bad_block_lists"] == "0"
+    assert "lab-mdadm.conf" not in _create().script
+    assert not any("bad_block" in key for key in _expect())
+
+
 def test_every_script_is_posix_shell() -> None:
     elsewhere = {"bitmap": "external", "bitmap_disk": 1}
     for fields in (
         {},
+        {"journal_disk": 1},
+        {"bad_block_list": False},
         {"bitmap": "internal"},
         EXTERNAL,
         elsewhere,

@@ -72,6 +72,7 @@ def test_segments_that_can_be_built(fields: dict[str, Any]) -> None:
         ("array.name", {"name": "a" * 31}),
         ("array.bitmap", {"bitmap": "external", "bitmap_file": "/var/b"}),
         ("array.bitmap_disk", {"bitmap_disk": 1}),
+        ("array.journal_disk", {"journal_disk": 1}),
         ("array.component_size", {"component_size": "512MiB"}),
         ("array.level", {"level": 3}),
         ("disks.count", {"level": 6, "count": 3}),

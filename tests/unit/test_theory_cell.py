@@ -112,6 +112,7 @@ def test_write_mostly_members_are_not_read() -> None:
         ),
         (cell(array={"bitmap": "lockless"}), WRITE, "lockless bitmap"),
         (cell(array={"consistency_policy": "ppl"}), WRITE, "partial parity log"),
+        (cell(array={"journal_disk": 5}), WRITE, "writes of a journal"),
         (cell(array={"level": "linear"}), READ, "'linear'"),
         (cell(array={"level": "raid5", "layout": "n2"}), READ, "no layout 'n2'"),
         (cell(array={"kind": "zfs"}), READ, "'zfs'"),

@@ -15,6 +15,7 @@ from lab.core.units import (
     parse_rate,
     parse_seconds,
     parse_size,
+    readings,
     same_value,
 )
 from tests.properties import examples
@@ -85,6 +86,13 @@ def test_rates_may_end_in_per_second() -> None:
 )
 def test_times_are_read(text: object, seconds: float) -> None:
     assert parse_seconds(text) == pytest.approx(seconds)
+
+
+def test_a_word_is_read_as_everything_that_it_may_be() -> None:
+    assert list(readings("12.5%")) == [0.125]
+    assert 64 * 1024 in readings("64k")
+    assert 0.3 in readings("0.3s")
+    assert list(readings("%")) == []
 
 
 @pytest.mark.parametrize("text", ["5 minutes", "-1s", -1, "", True, float("nan"), float("inf")])

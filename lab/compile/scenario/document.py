@@ -415,8 +415,9 @@ def _value_at(parts: dict[str, Any], axis: str, document: Document, point: Point
     if value is None and axis.startswith("workloads.") and last in OTHER_NAMES:
         name = f"{axis.removesuffix(last)}{OTHER_NAMES[last]}"
         raise document.wrong(at, f"an axis has the option's first name: write {name}")
-    if isinstance(value, tuple) and all(isinstance(word, str) for word in value):
-        value = " ".join(value)  # words of a command
+    if isinstance(value, tuple) and all(isinstance(one, str | int) for one in value):
+        # Words of a command, or numbers of members, of which an axis gives one.
+        value = value[0] if len(value) == 1 else " ".join(str(one) for one in value)
     if value is not None and not isinstance(value, str | int | float | bool):
         keys = ", ".join(f"{axis}.{key}" for key in list(dict(value))[:3]) if value else axis
         raise document.wrong(

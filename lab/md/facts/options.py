@@ -12,7 +12,7 @@ from typing import Final
 
 from lab.core.units import GIB, KIB, MIB, format_size
 from lab.core.wording import choice
-from lab.md.facts.levels import Level
+from lab.md.facts.levels import NAMES, Level
 from lab.md.facts.sizes import (
     DEFAULT_BITMAP_CHUNK,
     LOCKLESS_BITMAP,
@@ -28,13 +28,16 @@ from lab.model.plugin import Problem
 from lab.model.scenario.document import Array
 
 BITMAPS: Final = ("none", "internal", "external", "lockless")
-POLICIES: Final = ("resync", "bitmap", "ppl")
+POLICIES: Final = ("resync", "bitmap", "journal", "ppl")
 BAD_BLOCK_LOG: Final = 4 * KIB
 """mdadm writes it after the bitmap, or over it if there is no room: ``write_init_super1``."""
 
 BITMAP_MOUNT: Final = "/mnt/bitmap"
 """Mount point of the file system on ``array.bitmap_disk``."""
 SMALLEST_BITMAP_DISK: Final = 16 * MIB
+SMALLEST_JOURNAL_DISK: Final = 16 * MIB
+"""Room for metadata and for the 256 stripes of md's cache. A smaller log makes writes wait for room
+(``raid5-cache.c: r5l_write_stripe``, ``no_space_stripes``)."""
 
 _SYSFS_KEY: Final = re.compile(r"[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?")
 _NO_FILE_SYSTEM: Final = ("/dev/", "/proc/", "/sys/", "/run/")
@@ -80,6 +83,14 @@ def bitmap_path(array: Array) -> str | None:
     return array.bitmap_file or f"{BITMAP_MOUNT}/{array.name}"
 
 
+def journal_disk(array: Array) -> int | None:
+    """Return the disk of the write journal, from 1; ``None``: the array has no journal."""
+    level = NAMES.get(array.level)
+    if level is None or not level.parity or array.bitmap != "none":
+        return None
+    return array.journal_disk if array.consistency_policy in (None, "journal") else None
+
+
 def without_idle(array: Array) -> Array:
     """Return the array without settings that only a bitmap uses, if it has none."""
     if array.bitmap in ("internal", "external"):
@@ -91,6 +102,7 @@ def without_idle(array: Array) -> Array:
 def option_problems(array: Array, level: Level, members: int) -> Iterable[Problem]:
     """Yield problems of policy, member flags and sysfs settings."""
     yield from _policy_problems(array, level)
+    yield from _journal_problems(array, level)
     yield from _flag_problems(array, level, members)
     for key, value in array.sysfs.items():
         yield from _sysfs_problems(array, level, key, value)
@@ -244,9 +256,46 @@ def _policy_problems(array: Array, level: Level) -> Iterable[Problem]:
         )
     elif policy == "ppl" and level is not Level.RAID5:
         message = f"a partial parity log needs RAID 5, and this is {level.title}: write resync"
+    elif policy == "journal" and not level.parity:
+        message = f"a write journal needs RAID 4, 5 or 6, and this is {level.title}: write resync"
+    elif policy == "journal" and array.journal_disk is None:
+        message = "'journal' needs a disk: set journal_disk to its number"
     else:
         return
     yield Problem(key="array.consistency_policy", message=message)
+
+
+def _journal_problems(array: Array, level: Level) -> Iterable[Problem]:
+    """Yield a problem if there is a journal's disk, and no journal.
+
+    mdadm's ``--write-journal`` implies the policy ``journal`` (``mdadm(8)``).
+    """
+    number, policy = array.journal_disk, array.consistency_policy
+    if number is None or policy == "journal":  # then the policy's problems have been reported
+        return
+    if not level.parity:
+        message = f"only RAID 4, 5 and 6 have a write journal, and this is {level.title}: remove it"
+        idle_by = "array.level"
+    elif policy is not None:
+        message = (
+            f"disk {number} is for a write journal, and consistency_policy is {policy}: set it to "
+            "journal, or remove journal_disk"
+        )
+        idle_by = "array.consistency_policy"
+    elif array.bitmap != "none":
+        message = (
+            f"a write journal excludes a bitmap, and bitmap is {array.bitmap}: set bitmap to none, "
+            "or remove journal_disk"
+        )
+        idle_by = "array.bitmap"
+    else:
+        return
+    yield Problem(
+        key="array.journal_disk",
+        message=message,
+        idle_by=idle_by,
+        kept=True,  # it is set aside, so that arrays without a journal have as many members
+    )
 
 
 def _flag_problems(array: Array, level: Level, members: int) -> Iterable[Problem]:

@@ -14,7 +14,12 @@ from collections.abc import Iterable, Sequence
 from lab.core.units import GIB, KIB, format_size
 from lab.core.wording import guess
 from lab.md.facts.levels import NAMES, Level, copies, layout_names, layout_number
-from lab.md.facts.options import SMALLEST_BITMAP_DISK, bitmap_problems, option_problems
+from lab.md.facts.options import (
+    SMALLEST_BITMAP_DISK,
+    SMALLEST_JOURNAL_DISK,
+    bitmap_problems,
+    option_problems,
+)
 from lab.md.facts.sizes import (
     DEFAULT_CHUNK,
     SMALLEST_CHUNK,
@@ -23,7 +28,7 @@ from lab.md.facts.sizes import (
     member_count,
     present,
     room_on,
-    without_bitmap_disk,
+    without_disks_aside,
 )
 from lab.model.plugin import Problem
 from lab.model.scenario.document import Array, InitialSync
@@ -43,11 +48,11 @@ def array_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
     if level is None:
         yield _no_level(array.level)
         return
-    aside = list(_bitmap_disk_problems(array, sizes))
+    aside = list(_aside_problems(array, sizes))
     yield from aside
     if aside:
         return
-    sizes = without_bitmap_disk(array, sizes)
+    sizes = without_disks_aside(array, sizes)
     shape = [
         *_member_problems(array, level, len(sizes)),
         *_missing_problems(array, level, len(sizes)),
@@ -64,20 +69,27 @@ def array_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
         yield from bitmap_problems(array, level, () if fit else sizes)
 
 
-def _bitmap_disk_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
-    number = array.bitmap_disk
-    if number is None:
-        return
-    if number > len(sizes):
-        message = f"there is no disk {number}: write 1 to {len(sizes)}"
-    elif sizes[number - 1] < SMALLEST_BITMAP_DISK:
-        message = (
-            f"disk {number} has {format_size(sizes[number - 1])}: the bitmap's ext4 needs "
-            f"{format_size(SMALLEST_BITMAP_DISK)} or more"
-        )
-    else:
-        return
-    yield Problem(key="array.bitmap_disk", message=message)
+def _aside_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
+    """Yield a problem of each disk that is set aside for the bitmap or the journal."""
+    offset = array.data_offset or 0  # mdadm's option applies to the journal's disk too
+    for key, number, least, use in (
+        ("bitmap_disk", array.bitmap_disk, SMALLEST_BITMAP_DISK, "the bitmap's ext4"),
+        ("journal_disk", array.journal_disk, offset + SMALLEST_JOURNAL_DISK, "the journal"),
+    ):
+        if number is None:
+            continue
+        if number > len(sizes):
+            message = f"there is no disk {number}: write 1 to {len(sizes)}"
+        elif sizes[number - 1] < least:
+            message = (
+                f"disk {number} has {format_size(sizes[number - 1])}: {use} needs "
+                f"{format_size(least)} or more"
+            )
+        elif key == "journal_disk" and number == array.bitmap_disk:
+            message = f"disk {number} is for the bitmap too: give the journal another one"
+        else:
+            continue
+        yield Problem(key=f"array.{key}", message=message)
 
 
 def _no_level(name: str) -> Problem:

@@ -78,6 +78,11 @@ def segment_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
             "bitmap_disk",
         )
         return
+    if array.journal_disk is not None:
+        yield Problem(
+            key="array.journal_disk", message="segments have no write journals: remove it"
+        )
+        return
     cut = [segment_size(size, count) for size in sizes]
     if cut and min(cut) < MIB:
         yield Problem(

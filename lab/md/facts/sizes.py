@@ -88,10 +88,16 @@ def named_sizes(shape: Geometry) -> dict[str, int]:
     return found
 
 
-def without_bitmap_disk(array: Array, disks: Sequence[T]) -> Sequence[T]:
-    """Return the disks that may be members: all except the bitmap's disk."""
-    aside = array.bitmap_disk
-    return disks if aside is None else [*disks[: aside - 1], *disks[aside:]]
+def disks_aside(array: Array) -> dict[int, str]:
+    """Return the disks, from 1, that are never members, and what each is for."""
+    own = {array.bitmap_disk: "the bitmap's file", array.journal_disk: "the write journal"}
+    return {number: use for number, use in own.items() if number is not None}
+
+
+def without_disks_aside(array: Array, disks: Sequence[T]) -> Sequence[T]:
+    """Return the disks that may be members: all except those of bitmap and journal."""
+    aside = disks_aside(array)
+    return [disk for number, disk in enumerate(disks, 1) if number not in aside]
 
 
 def member_count(array: Array, disks: int) -> int:

@@ -35,6 +35,10 @@ SYNC_SPEED: Final = 1_000_000
 """KiB per second during the initial sync, far above any disk."""
 
 
+_CONFIG: Final = "/run/lab-mdadm.conf"
+"""Says that arrays get no bad-block list; ``mdadm --create`` has no option for it."""
+
+
 def device_of(array: Array) -> str:
     """Return the array's path, independent of the kernel's device number."""
     return f"/dev/md/{array.name}"
@@ -46,11 +50,16 @@ def bitmap_mount_command(disk: str) -> str:
 
 
 def array_steps(
-    array: Array, disks: Sequence[str], sizes: Sequence[int], check: str = "array"
+    array: Array,
+    disks: Sequence[str],
+    sizes: Sequence[int],
+    check: str = "array",
+    journal: str | None = None,
 ) -> tuple[Step, ...]:
     """Return the steps: create, wait for the sync, write settings, verify.
 
-    ``disks`` are members and spares of ``sizes`` bytes; ``check`` names the verification.
+    ``disks`` are members and spares of ``sizes`` bytes, and ``journal`` is the write journal's
+    disk; ``check`` names the verification.
     """
     shape = geometry_of(array, sizes)
     used = present(array, disks)
@@ -59,7 +68,7 @@ def array_steps(
     steps: list[Step] = [
         GuestCommand(
             label=f"create {device}",
-            script=_create(array, shape, device, used) + before,
+            script=_create(array, shape, device, used, journal) + before,
             timeout=120.0,
             undo=_take_apart(array, device),
             capture=f"mdadm-create-{check}" if check != "array" else "mdadm-create",
@@ -79,12 +88,15 @@ def array_steps(
         )
     if after:
         steps.append(GuestCommand(label=f"settings of {device}", script=_find(device) + after))
-    steps.append(read_back_array(array, shape, device, used, check))
+    steps.append(read_back_array(array, shape, device, used, check, journal))
     return tuple(steps)
 
 
-def create_command(array: Array, shape: Geometry, device: str, disks: Sequence[str]) -> str:
-    """Return mdadm's command line; mdadm needs the level before the layout."""
+def create_command(
+    array: Array, shape: Geometry, device: str, disks: Sequence[str], journal: str | None = None
+) -> str:
+    """Return mdadm's command line; mdadm needs the level before the layout, and the members before
+    the journal."""
     level = shape.level
     options = ["--run", "--homehost=any", f"--name={array.name}", f"--metadata={array.metadata}"]
     options += [f"--level={level.kernel_name}"]
@@ -97,6 +109,8 @@ def create_command(array: Array, shape: Geometry, device: str, disks: Sequence[s
         options.append("--force")  # otherwise mdadm refuses a single member
     if shape.spares:
         options.append(f"--spare-devices={shape.spares}")
+    if not array.bad_block_list:
+        options.append(f"--config={_CONFIG}")
     if array.component_size is not None:
         options.append(f"--size={_kib(array.component_size)}")
     if array.data_offset is not None:
@@ -106,6 +120,8 @@ def create_command(array: Array, shape: Geometry, device: str, disks: Sequence[s
     named = list(disks)
     if array.missing is not None:
         named.insert(array.missing - 1, "missing")
+    if journal is not None:
+        named.append(f"--write-journal={journal}")
     return words("mdadm", "--create", device, *options, *named)
 
 
@@ -133,15 +149,19 @@ def _find(device: str) -> str:
     return f"set -eu\nd=$(readlink -f {device})\nmd=/sys/block/${{d##*/}}/md\n"
 
 
-def _create(array: Array, shape: Geometry, device: str, disks: Sequence[str]) -> str:
+def _create(
+    array: Array, shape: Geometry, device: str, disks: Sequence[str], journal: str | None
+) -> str:
     """Return lines that create the array, wait for udev, and check that its path is a block device.
 
     By default mdadm blocks udev and waits five seconds for the name that only udev makes. With
     ``MDADM_NO_UDEV`` it makes the name itself (``mdopen.c: create_mddev``).
     """
-    create = create_command(array, shape, device, disks)
+    create = create_command(array, shape, device, disks, journal)
     file = bitmap_path(array)
-    directory = f"{words('mkdir', '-p', file.rpartition('/')[0] or '/')}\n" if file else ""
+    first = f"{words('mkdir', '-p', file.rpartition('/')[0] or '/')}\n" if file else ""
+    if not array.bad_block_list:
+        first += f"echo 'CREATE bbl=no' >{_CONFIG}\n"
     numbers = present(array, range(1, shape.members + shape.spares + 1))
     write_mostly = "".join(
         f'b=$(readlink -f {shlex.quote(disk)})\necho writemostly > "$md/dev-${{b##*/}}/state"\n'
@@ -149,7 +169,7 @@ def _create(array: Array, shape: Geometry, device: str, disks: Sequence[str]) ->
         if number in array.write_mostly
     )
     return (
-        f"set -eu\n{directory}MDADM_NO_UDEV=1 {create} </dev/null 2>&1\n"
+        f"set -eu\n{first}MDADM_NO_UDEV=1 {create} </dev/null 2>&1\n"
         "udevadm settle --timeout=60 || { echo 'udev was busy for 60 seconds' >&2; exit 1; }\n"
         "tries=0\n"
         f"until [ -b {device} ]; do\n"

@@ -76,10 +76,23 @@ def dirty_bits_script(array: Array, disks: Sequence[str]) -> str:
 
 
 def read_back_array(
-    array: Array, shape: Geometry, device: str, disks: Sequence[str], name: str
+    array: Array,
+    shape: Geometry,
+    device: str,
+    disks: Sequence[str],
+    name: str,
+    journal: str | None,
 ) -> Verify:
     """Return the step that verifies that the array is as requested."""
-    return Verify(name=name, script=_read(array, device, disks), expect=_expected(array, shape))
+    script, expect = _read(array, device, disks), _expected(array, shape)
+    if journal is not None:
+        script += (
+            f"b=$({words('readlink', '-f', journal)}) slot=missing\n"
+            'read -r slot < "$md/dev-${b##*/}/slot"\n'
+            'echo "journal_disk.slot=$slot"\n'
+        )
+        expect |= {"consistency_policy": "journal", "journal_disk.slot": "journal"}
+    return Verify(name=name, script=script, expect=expect)
 
 
 def _read(array: Array, device: str, disks: Sequence[str]) -> str:
@@ -117,6 +130,7 @@ def _read(array: Array, device: str, disks: Sequence[str]) -> str:
         '  read -r state < "$dev/state"\n'
         '  echo "disk$n.slot=$slot"\n'
         '  echo "disk$n.data_offset=$((offset * 512))"\n'
+        f"{_bad_block_lists(array)}"
         "  for flag in write_mostly failfast; do\n"
         "    case ,$state, in *,$flag,*) v=yes ;; *) v=no ;; esac\n"
         '    echo "disk$n.$flag=$v"\n'
@@ -124,6 +138,14 @@ def _read(array: Array, device: str, disks: Sequence[str]) -> str:
         "done\n"
         f"{settings}"
     )
+
+
+def _bad_block_lists(array: Array) -> str:
+    """Return a line that counts the lists of one disk, if there should be none."""
+    if array.bad_block_list:
+        return ""
+    examine = 'mdadm --examine "$b" | grep -c "Bad Block Log"'
+    return f'  echo "disk$n.bad_block_lists=$({examine})"\n'
 
 
 def _expected(array: Array, shape: Geometry) -> dict[str, str]:
@@ -195,4 +217,6 @@ def _expected_disk(array: Array, shape: Geometry, number: int) -> dict[str, str]
         expect["write_mostly"] = "yes" if number in array.write_mostly else "no"
     if array.failfast:
         expect["failfast"] = "yes"
+    if not array.bad_block_list:
+        expect["bad_block_lists"] = "0"
     return expect

@@ -15,7 +15,7 @@ from math import ceil
 
 from lab.md.facts.geometry import Geometry
 from lab.md.facts.segments import segment_geometry
-from lab.md.facts.sizes import bitmap_covers, geometry_of, without_bitmap_disk
+from lab.md.facts.sizes import bitmap_covers, geometry_of, without_disks_aside
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.cell import Setting, UnknownError, Work, follow, setting_of
 from lab.md.theory.load import LoadPrediction
@@ -55,7 +55,7 @@ def bitmap_updates(cell: Cell, work: Work | None, seconds: float) -> float | Non
 def _shape(array: Array, sizes: list[int]) -> Geometry:
     if array.kind == "segments":
         return segment_geometry(array, sizes)
-    return geometry_of(array, without_bitmap_disk(array, sizes))
+    return geometry_of(array, without_disks_aside(array, sizes))
 
 
 def _expected(setting: Setting, work: Work) -> float:

@@ -8,9 +8,9 @@ from functools import lru_cache, partial
 
 from lab.md.facts.geometry import PAGE, Geometry
 from lab.md.facts.levels import NAMES, Level
-from lab.md.facts.options import without_idle
+from lab.md.facts.options import journal_disk, without_idle
 from lab.md.facts.segments import volume_bytes
-from lab.md.facts.sizes import data_offset_of, geometry_of, without_bitmap_disk
+from lab.md.facts.sizes import data_offset_of, geometry_of, without_disks_aside
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Direction, Limits, Unit
 from lab.md.theory.concurrent import TooLongError, UnlimitedError
@@ -299,8 +299,8 @@ def setting_of(cell: Cell, work: Work, drives: Drives | None = None) -> Setting:
         file = array.bitmap == "external" and not only_reads(work)
         if file and array.bitmap_disk is not None:
             aside = Limits.from_throttle(disks[array.bitmap_disk - 1].throttle)
-        disks = list(without_bitmap_disk(array, disks))
-        serials = list(without_bitmap_disk(array, serials))
+        disks = list(without_disks_aside(array, disks))
+        serials = list(without_disks_aside(array, serials))
         array = without_idle(array)
         if array.kind == "segments":
             if array.volume == "striped":
@@ -380,6 +380,8 @@ def _check_array(array: Array, geometry: Geometry, *, reads_only: bool) -> None:
         return
     if array.bitmap not in ("none", "internal", "external"):
         raise UnknownError(f"theory has no rules for a {array.bitmap} bitmap")
+    if journal_disk(array) is not None:
+        raise UnknownError("theory has no rules for the writes of a journal")
     if array.consistency_policy == "ppl":
         raise UnknownError("theory has no rules for the writes of a partial parity log")
     if array.write_behind is not None:

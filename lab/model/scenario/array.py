@@ -56,20 +56,25 @@ class Array(Model):
     bitmap_disk: int | None = Field(default=None, ge=1, le=64)
     """``bitmap: external``: the disk, from 1, that gets an ext4 for the bitmap's file. It is never
     a member, whatever the bitmap."""
+    journal_disk: int | None = Field(default=None, ge=1, le=64)
+    """``--write-journal``: the disk, from 1, of the write journal of RAID 4, 5 or 6. It is never a
+    member, whatever the policy."""
     data_offset: Size | None = None
     """``--data-offset``: first data byte on each member; ``None``: mdadm's choice."""
     metadata: str = "1.2"
     """``--metadata``: the superblock's version."""
     consistency_policy: str | None = None
-    """resync, bitmap or ppl; ``None``: mdadm's choice."""
+    """resync, bitmap, journal or ppl; ``None``: mdadm's choice."""
     initial_sync: InitialSync = InitialSync.ASSUME_CLEAN
     """Skip it (correct on disks that read as zeros), wait for it, or run workloads concurrently."""
     write_mostly: tuple[int, ...] = ()
-    """Members, from 1, that RAID 1 reads only if no other can be read."""
+    """Members, from 1, that RAID 1 reads only if no other can be read; a number: this member."""
     write_behind: int | None = Field(default=None, ge=1, le=16383)
     """Outstanding writes by which write-mostly members may lag; needs a bitmap."""
     failfast: bool = False
     """``--failfast``: a member's first error counts, without retries by the driver."""
+    bad_block_list: bool = True
+    """Reserve 4 KiB on each disk for a list of bad blocks; false: ``bbl=no``, ``mdadm.conf(5)``."""
     name: Annotated[
         str, Says("a name such as bench: a small letter, then small letters, digits or _")
     ] = Field(default="bench", pattern=r"^[a-z][a-z0-9_]{0,30}$")
@@ -95,8 +100,8 @@ class Array(Model):
                 data.pop(name, None)
         if self.kind != "zfs" and self.zfs == ZfsParameters():
             data.pop("zfs", None)
-        for name in ("missing", "bitmap_disk"):
-            if data.get(name) is None:
+        for name in ("missing", "bitmap_disk", "journal_disk", "bad_block_list"):
+            if data.get(name) == Array.model_fields[name].default:
                 data.pop(name, None)
         return data
 
@@ -115,6 +120,11 @@ class Array(Model):
     @classmethod
     def _level_words(cls, level: object) -> object:
         return str(level) if isinstance(level, int) and not isinstance(level, bool) else level
+
+    @field_validator("write_mostly", mode="before", json_schema_input_type=tuple[int, ...] | int)
+    @classmethod
+    def _one_member(cls, members: object) -> object:
+        return (members,) if isinstance(members, int) else members  # an axis has no lists
 
     @field_validator("sysfs", mode="before", json_schema_input_type=dict[str, str | int | None])
     @classmethod

@@ -5,7 +5,6 @@ Expectations are a fixed set of comparisons over metrics of cells; there is no e
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
@@ -15,7 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from lab.core.base import Model, RateText, Says, SecondsText, wrong_key
-from lab.core.units import as_yaml, parse_rate, parse_seconds, readings
+from lab.core.units import as_yaml, parse_rate, parse_seconds, parse_share, readings
 
 
 def _quantity(value: object) -> object:
@@ -25,10 +24,7 @@ def _quantity(value: object) -> object:
         raise ValueError(f"{as_yaml(value)} is not {_QUANTITY}")
     if not isinstance(value, str):
         return value
-    share = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*%\s*", value)
-    if share:
-        return float(share[1]) / 100
-    for parse in (parse_rate, parse_seconds):
+    for parse in (parse_share, parse_rate, parse_seconds):
         with suppress(ValueError):
             return float(parse(value))
     raise ValueError(f"{value!r} is not {_QUANTITY}")

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from typing_extensions import override
 
-from lab.md.facts.options import BITMAP_MOUNT, bitmap_path
+from lab.md.facts.options import BITMAP_MOUNT, bitmap_path, journal_disk
 from lab.md.facts.rules import array_problems
-from lab.md.facts.sizes import geometry_of, named_sizes, without_bitmap_disk
+from lab.md.facts.sizes import geometry_of, named_sizes, without_disks_aside
 from lab.md.facts.support import unsupported
 from lab.md.steps.create import array_steps, bitmap_mount_command, device_of
 from lab.model.execution.procedure import GuestCommand, Step, Verify, words
@@ -37,7 +37,7 @@ class Md(ArrayKind):
 
     @override
     def sizes(self, array: Array, disks: Sequence[Disk]) -> Mapping[str, int]:
-        used = without_bitmap_disk(array, [disk.size for disk in disks])
+        used = without_disks_aside(array, [disk.size for disk in disks])
         return named_sizes(geometry_of(array, used))
 
     @override
@@ -60,8 +60,11 @@ class Md(ArrayKind):
         sizes: Sequence[int],
         filesystem: Filesystem | None,
     ) -> tuple[Step, ...]:
-        members, sized = without_bitmap_disk(array, disks), without_bitmap_disk(array, sizes)
-        return (*_bitmap_steps(array, disks), *array_steps(array, members, sized))
+        members, sized = without_disks_aside(array, disks), without_disks_aside(array, sizes)
+        log = journal_disk(array)
+        journal = None if log is None else disks[log - 1]
+        steps = array_steps(array, members, sized, journal=journal)
+        return (*_bitmap_steps(array, disks), *steps)
 
 
 def _bitmap_steps(array: Array, disks: Sequence[str]) -> tuple[Step, ...]:

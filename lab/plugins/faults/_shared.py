@@ -12,8 +12,8 @@ from lab.core.base import Model
 from lab.core.errors import ToolError
 from lab.core.units import KIB
 from lab.md.facts.geometry import Geometry
-from lab.md.facts.options import BITMAP_MOUNT, bitmap_path
-from lab.md.facts.sizes import geometry_of, present, without_bitmap_disk
+from lab.md.facts.options import BITMAP_MOUNT, bitmap_path, journal_disk
+from lab.md.facts.sizes import disks_aside, geometry_of, present, without_disks_aside
 from lab.md.steps.create import bitmap_mount_command
 from lab.md.steps.verify import SUPERBLOCKS
 from lab.model.execution.procedure import words
@@ -43,6 +43,7 @@ COMMON: Final = (
     counted("faulty"),
     counted("missing"),
     counted("errors"),
+    counted("bad_sectors", "sectors"),
     counted("mismatch_cnt", "sectors"),
     counted("read_bytes", "B"),
     counted("written_bytes", "B"),
@@ -55,7 +56,8 @@ COMMON: Final = (
 ``seconds``: from the fault until md was idle. ``synced``: number of resyncs and recoveries, and
 ``sync_seconds`` their duration, both from the kernel's log. ``degraded``: members missing at the
 end, and ``degraded_most`` at any time. ``in_sync``, ``faulty``, ``missing``: members. ``errors``:
-sectors that md has corrected on its members after read errors. ``mismatch_cnt``: of the check.
+sectors that md has corrected on its members after read errors. ``bad_sectors``: in the members'
+lists of bad blocks. ``mismatch_cnt``: of the check.
 ``read_bytes``, ``written_bytes``: of all disks in those seconds. ``acknowledged``: blocks
 acknowledged as durable before the fault; ``lost``: those of them missing after it; ``intact``:
 whether none is missing.
@@ -154,6 +156,8 @@ def state(device: str, tag: str) -> str:
         "    read -r slot < $m/slot || true\n"
         "    read -r errors < $m/errors || true\n"
         '    echo "member ${m##*/dev-} $slot $errors $state"\n'
+        '    while read -r sector length; do echo "bad ${m##*/dev-} $sector $length"\n'
+        "    done < $m/bad_blocks || true\n"
         "  done\n"
         f"{'' if device == '/dev/null' else f'else{chr(10)}{SUPERBLOCKS}'}fi\n"
         "cat /proc/mdstat\n"
@@ -185,12 +189,15 @@ def check(device: str, limit: float, action: str = "check") -> str:
 
 
 def assemble(scene: Scene, gone: Iterable[int] = ()) -> str:
-    """Return one list of commands that assembles the array from its members, without udev.
+    """Return one list of commands that assembles the array from its members and its journal,
+    without udev.
 
     Debian starts arrays as ``auto-read-only`` (``md_mod.start_ro``), which delays a resync until
     the first write. So the commands make it writable.
     """
-    left = [disk(scene, n).path for n in members(scene) if n not in set(gone)]
+    log = journal_disk(scene.array)
+    numbers = [*members(scene), *([] if log is None else [log])]
+    left = [disk(scene, n).path for n in numbers if n not in set(gone)]
     file = bitmap_path(scene.array)
     bitmap = (f"--bitmap={file}",) if file else ()
     command = words("mdadm", "--assemble", scene.device, *bitmap, *left)
@@ -222,14 +229,14 @@ def settings(scene: Scene) -> str:
 def geometry(scene: Scene) -> Geometry:
     """Return the array's geometry, with the members' data offsets."""
     sizes = [d.disk.size for d in scene.disks]
-    return geometry_of(scene.array, without_bitmap_disk(scene.array, sizes))
+    return geometry_of(scene.array, without_disks_aside(scene.array, sizes))
 
 
 def members(scene: Scene) -> tuple[int, ...]:
-    """Return disks of the array, from 1: without the bitmap's disk, and without a missing member
-    unless an earlier fault added it."""
+    """Return disks of the array, from 1: without those of bitmap and journal, and without a missing
+    member unless an earlier fault added it."""
     numbers = range(1, len(scene.disks) + 1)
-    found = present(scene.array, without_bitmap_disk(scene.array, numbers))
+    found = present(scene.array, without_disks_aside(scene.array, numbers))
     added = {f.parameters["disk"] for f in scene.earlier if _kind(f).plugs}
     return tuple(sorted({*found, *added}))
 
@@ -284,8 +291,9 @@ def disk_problems(
         yield Problem(
             key=key, message=f"disk {position} is unplugged by an earlier fault: re_add it first"
         )
-    elif member and position == scene.array.bitmap_disk:
-        yield Problem(key=key, message=f"disk {position} holds the bitmap's file: give a member")
+    elif member and position in (aside := disks_aside(scene.array)):
+        message = f"disk {position} is for {aside[position]}: give a member"
+        yield Problem(key=key, message=message)
     elif member and not unplugged_too and _is_absent(scene, position):
         yield Problem(
             key=key, message=f"disk {position} is not a member of the array: give a member"
@@ -344,6 +352,7 @@ _MDSTAT: Final = re.compile(
 )
 """``md.c: md_seq_show`` and ``raid5.c: raid5_status``."""
 _MEMBER: Final = re.compile(r"member (\S+) (\S+) (\d+) (\S*)")
+_BAD: Final = re.compile(r"^bad \S+ \d+ (\d+)$", re.MULTILINE)
 
 
 def common(stdout: str, files: Mapping[str, str]) -> dict[str, float]:
@@ -364,6 +373,7 @@ def common(stdout: str, files: Mapping[str, str]) -> dict[str, float]:
         found["faulty"] = float(sum("faulty" in m for m in members))
         found["missing"] = number(after, "raid_disks") - found["in_sync"]
         found["errors"] = float(sum(int(m[2]) for m in _MEMBER.findall(after)))
+        found["bad_sectors"] = float(sum(int(length) for length in _BAD.findall(after)))
     if "mismatch_cnt" in pairs(files.get("check.txt", "")):
         found["mismatch_cnt"] = number(files["check.txt"], "mismatch_cnt")
     return found

@@ -8,18 +8,31 @@ start of the members' data, so no backup file is needed (``mdadm(8)``, ``--backu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
 from lab.core.base import Model, Size
 from lab.core.units import KIB
+from lab.md.facts.options import journal_disk
+from lab.md.facts.sizes import disks_aside
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
+from lab.model.scenario.claim import Share
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.faults._shared import SHAPE, array_problems, shape_of
+from lab.plugins.faults._shared import SHAPE, array_problems, find, shape_of
+
+_UNTIL: Final = """\
+while read -r action < $md/sync_action && [ $action = reshape ]; do
+  set -- $(sed -n 's/.* reshape =.*(\\([0-9]*\\)\\/\\([0-9]*\\)).*/\\1 \\2/p' /proc/mdstat)
+  [ $((1000 * ${1:-0})) -lt $((PER_MILLE * ${2:-1})) ] || break
+  sleep 0.2
+done
+"""
+"""Waits for a share as ``md.c: status_resync`` prints it, ``reshape = 12.5% (4096/32768)``. The
+place in sysfs is that of the superblocks, which is older."""
 
 
 class GrowParameters(Model):
@@ -35,6 +48,8 @@ class GrowParameters(Model):
     """Bytes of a chunk, a multiple of 4096."""
     wait: bool = True
     """Wait until md has moved everything. Otherwise the reshape goes on during what follows."""
+    until: Share | None = Field(default=None, gt=0, lt=1)
+    """Wait only until md has moved this fraction (``5%``); the rest goes on during what follows."""
 
     @model_validator(mode="after")
     def _something(self) -> GrowParameters:
@@ -44,6 +59,8 @@ class GrowParameters(Model):
             )
         if self.chunk is not None and (not self.chunk or self.chunk % 4096):
             raise ValueError(f"chunk is {self.chunk}, not a multiple of 4096: write 64KiB")
+        if self.until is not None and not self.wait:
+            raise ValueError("until waits for a share, and wait is false: remove one of them")
         return self
 
 
@@ -62,13 +79,14 @@ class Grow(FaultKind):
 
     @override
     def waits(self, parameters: Any) -> bool:
-        return checked(GrowParameters, parameters).wait
+        p = checked(GrowParameters, parameters)
+        return p.wait and p.until is None
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         p = checked(GrowParameters, parameters)
         yield from array_problems(scene)
-        disks = len(scene.disks) - (scene.array.bitmap_disk is not None)
+        disks = len(scene.disks) - len(disks_aside(scene.array))
         if p.raid_devices is not None and p.raid_devices > disks:
             yield Problem(
                 key="raid_devices",
@@ -81,10 +99,18 @@ class Grow(FaultKind):
                 message="mdadm does not reshape an array whose bitmap is a file: set array.bitmap"
                 " to internal or none",
             )
-        if scene.fault.check and not p.wait:
+        if journal_disk(scene.array) is not None or scene.array.consistency_policy == "ppl":
+            yield Problem(
+                key="fault",
+                message="md does not reshape an array with a write journal or a partial parity log"
+                " (raid5.c: check_reshape): remove array.journal_disk, or set"
+                " array.consistency_policy to resync",
+            )
+        if scene.fault.check and not self.waits(p):
+            key = "wait: false" if p.until is None else "until"
             yield Problem(
                 key="check",
-                message="md cannot check an array that it reshapes: remove check, or wait: false",
+                message=f"md cannot check an array that it reshapes: remove check, or {key}",
             )
 
     @override
@@ -102,7 +128,10 @@ class Grow(FaultKind):
         # Without systemd's unit mdadm watches the reshape in a process of its own: one path for
         # guests with and without systemd (Grow.c: continue_via_systemd).
         command = words("mdadm", "--grow", scene.device, *options)
-        return f"MDADM_NO_SYSTEMCTL=1 {command} </dev/null 2>&1\n"
+        script = f"MDADM_NO_SYSTEMCTL=1 {command} </dev/null 2>&1\n"
+        if p.until is not None:
+            script += find(scene.device) + _UNTIL.replace("PER_MILLE", str(round(1000 * p.until)))
+        return script
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
