@@ -61,6 +61,7 @@ static struct lab_seen *lab_seen;	/* NULL: nothing is logged */
 static u64 lab_seen_count;
 static struct task_struct *lab_away_thread;
 static struct tracepoint *lab_waking;
+static u64 lab_stop;		/* QEMU stops at the first point from then on */
 static u64 lab_away;		/* for how many nanoseconds the thread is to take the CPU */
 
 /* --- log of requests ------------------------------------------------------------------------------- */
@@ -225,6 +226,8 @@ static enum hrtimer_restart lab_point_fire(struct hrtimer *timer)
 {
 	u64 away = lab_disturb_away(&disturb);
 
+	if (ktime_get_ns() >= lab_stop)
+		lab_stop_fire(NULL);
 	if (away) {
 		lab_away = away;
 		wake_up_process(lab_away_thread);
@@ -309,8 +312,8 @@ static int lab_hunt_prepare(void)
 
 /*
  * "SEED LIMIT STOP": begins the disturbance (SEED 0: none). LIMIT: nanoseconds of the guest's clock at which it
- * hangs; STOP: at which QEMU stops. Both timers always run, so that a stop changes nothing
- * before it.
+ * hangs; STOP: at which QEMU stops. A disturbed guest stops at a point, without a timer: one more that
+ * is due within the next minute changes what an idle kernel does.
  */
 static int disturb_set(const char *text, const struct kernel_param *param)
 {
@@ -325,7 +328,9 @@ static int disturb_set(const char *text, const struct kernel_param *param)
 	if (error)
 		return error;
 	hrtimer_start(&lab_limit_timer, ns_to_ktime(limit), HRTIMER_MODE_ABS_HARD);
-	hrtimer_start(&lab_stop_timer, ns_to_ktime(stop), HRTIMER_MODE_ABS_HARD);
+	lab_stop = stop;
+	if (!seed)
+		hrtimer_start(&lab_stop_timer, ns_to_ktime(stop), HRTIMER_MODE_ABS_HARD);
 	if (seed) {
 		lab_disturb_init(&disturb, seed);
 		disturbed = true;

@@ -61,7 +61,8 @@ def test_a_planted_race_is_found_repeats_and_becomes_smaller(
         timeout=3600,
     )
     stopped = json.loads(done.stdout)
-    assert (round(stopped["seconds"], 3), stopped["same"]) == (4.0, True)
+    assert stopped["same"] is True
+    assert 4.0 <= stopped["seconds"] < 4.005  # at the first point from then on
     assert len(requests.read_text().splitlines()) == stopped["events"] > 10
     assert core.read_bytes()[:4] == b"\x7fELF"
 
