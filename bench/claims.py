@@ -338,8 +338,9 @@ def _place(name: str) -> list[tuple[int, str]]:
 def cells(one: Told) -> tuple[str, ...]:
     """Return a claim's row as text."""
     claim, row = one.claim, one.row
-    quote = f" (“{_flat(claim.quote)}”)" if claim.quote else ""
-    says = claim.says + (quote or (f" ({claim.source})" if claim.source else ""))
+    quote = f"“{_flat(claim.quote)}”" if claim.quote else ""
+    source = ": ".join(text for text in (claim.source, quote) if text)
+    says = claim.says + (f" ({source})" if source else "")
     published = "" if claim.published is None else _of_claim(claim, claim.published)
     why = _flat(claim.why or "")
     if row is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -358,7 +359,7 @@ def _published(store: RunStore, page: Page, directory: Path) -> Page:
 def _stamp(page: Page, outputs: Mapping[str, str]) -> str:
     """Return a digest of all that a report and its files are made from."""
     made_from = hashlib.sha256(_drawn_by())
-    made_from.update(page.model_dump_json().encode(errors="replace"))
+    made_from.update(json.dumps(page.model_dump(mode="json")).encode())
     for path, output in outputs.items():
         made_from.update(f"\n{path} {len(output)}\n{output}".encode(errors="replace"))
     return made_from.hexdigest()

@@ -213,16 +213,19 @@ def end_processes(directory: Path, *, grace: float = 3.0) -> None:
 
 
 def _end(directory: Path, programs: tuple[bytes, ...], grace: float) -> None:
+    ended: dict[int, int] = {}
     for kind in (signal.SIGTERM, signal.SIGKILL):
         pids = _pids(directory, programs)
+        ended |= {pid: ticks for pid in pids if (ticks := started_ticks(pid))}
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, kind)
-        if not pids:
-            return
         # A stopped process reacts only to SIGKILL. QEMU may still have to write out memory.
+        # A process that ends has no command line any more, but still its files.
         deadline = clock.now() + (grace if kind == signal.SIGTERM else KILLED)
-        while _pids(directory, programs) and clock.now() < deadline:
+        while clock.now() < deadline and (
+            _pids(directory, programs) or any(started_ticks(p) == t for p, t in ended.items())
+        ):
             clock.pause(0.05)
     left = _pids(directory, programs)
     if left:

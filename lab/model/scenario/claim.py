@@ -219,7 +219,8 @@ class Claim(Model):
     ] = Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,40}$")
     says: str = Field(min_length=1)
     quote: str | None = Field(default=None, min_length=1)
-    """The source's own words, where it says this."""
+    """The source's own words, where it says this: those of ``source`` if given, else of the
+    scenario's source."""
     ours: bool = False
     """The source does not say it: a control, a question of the lab, or a prediction."""
     source: str | None = None

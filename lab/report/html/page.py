@@ -206,6 +206,7 @@ def _claims(found: Sequence[ClaimResult], claims: Sequence[Claim]) -> Iterator[d
             "published": claim_figure(text, claim.published),
             "expected": _tied(claim.expected or ""),
             "ours": "yes" if text and text.ours else "",
+            "source": (text and text.source) or "",
             "quote": " ".join(((text and text.quote) or "").split()),
             "why": " ".join(((text and text.why) or "").split()),
         }

@@ -88,7 +88,7 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
         says = Text(claim.says.strip())
         says.append(f"\nholds if {in_words(claim)}", style="dim")
         if claim.quote:
-            says.append(f"\nsource: “{claim.quote.strip()}”", style="dim")
+            says.append(f"\n{claim.source or 'source'}: “{claim.quote.strip()}”", style="dim")
         if claim.ours:
             says.append("\nthe source does not say this", style="dim")
         if claim.why:
