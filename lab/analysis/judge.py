@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import inf, log
+from math import inf, isfinite, log
 from statistics import median
-from typing import Final, assert_never
+from typing import Final, TypeGuard, assert_never
 
 from lab.analysis.estimate import Estimate, Kind, look_for, quotient
 from lab.analysis.margin import MARGIN
@@ -33,7 +33,7 @@ from lab.model.result.document import (
     Outcome,
     Part,
 )
-from lab.model.result.measurement import COUNTERS, GUEST_CPU, STEADY_STATE, UNCONTENDED
+from lab.model.result.measurement import COUNTERS, GUEST_CPU, STEADY_STATE, UNCONTENDED, Check
 from lab.model.scenario.claim import (
     Bound,
     Claim,
@@ -189,6 +189,7 @@ def _judge(claim: Claim, cells: Sequence[JudgedCell]) -> ClaimResult:
     expected = in_words(claim)
     try:
         found = _hold(claim, cells)
+        _one_sided(claim, cells, found.parts)
     except _MissingError as missing:
         return ClaimResult(
             id=claim.id,
@@ -475,6 +476,58 @@ _DOUBTS = {
 """Text of each check in ``DOUBTS``; a failed one makes the verdict inconclusive."""
 
 
+def _one_sided(claim: Claim, cells: Sequence[JudgedCell], parts: Sequence[Part]) -> None:
+    """Raise ``_MissingError`` if the guest's busy CPU limited a value, and the verdict needs more
+    than its safe side: with a faster CPU a rate can only be higher, and a time only shorter.
+
+    Counts do not depend on the CPU.
+    """
+    higher: set[float] = set()  # measured would be higher with a faster CPU, or lower
+    doubt: Check | None = None
+    for place, (value, cell) in enumerate(_compared(claim, cells)):
+        found = [c for c in cell.result.doubts(value.workload) if c.name == GUEST_CPU]
+        if not found or (value.workload, value.metric) in cell.counted:
+            continue
+        doubt, id_ = found[0], cell.result.id
+        sign = _GAIN.get(_unit(value, cell), 0)
+        higher.add(sign if place == 0 else -sign)
+    if doubt is None:
+        return
+    if isinstance(claim.expect, Bound | Ratio) and len(higher) == 1 and 0 not in higher:
+        part, up = parts[0], higher == {1}
+        far, near = (part.at_most, part.at_least) if up else (part.at_least, part.at_most)
+        beyond = _is_limit(far) and (part.measured > far) == up
+        safe = {
+            True: not _is_limit(far),
+            False: beyond,
+            None: not (_is_limit(far) and _is_limit(near)),
+        }
+        if safe[part.holds]:
+            return
+    raise _doubted(id_, doubt)
+
+
+_GAIN: Final = {"B/s": 1, "1/s": 1, "s": -1}
+"""Whether a faster CPU makes a value of this unit higher (1) or lower (-1)."""
+
+
+def _is_limit(bound: float | None) -> TypeGuard[float]:
+    return bound is not None and isfinite(bound)
+
+
+def _unit(value: Value, cell: JudgedCell) -> str:
+    named = (value.workload, value.metric)
+    units = [m.unit for m in cell.result.measurements if (m.workload, m.metric) == named]
+    return units[0] if units else ""
+
+
+def _doubted(id_: str, check: Check) -> _MissingError:
+    whose = f"'{check.workload}' in the cell" if check.workload else "the cell"
+    return _MissingError(
+        Verdict.INCONCLUSIVE, f"{whose} {id_} {_DOUBTS[check.name]}: {check.detail}"
+    )
+
+
 def _measured(value: Value, cell: JudgedCell) -> Estimate:
     result = cell.result
     if result.pending:
@@ -485,10 +538,8 @@ def _measured(value: Value, cell: JudgedCell) -> Estimate:
             Verdict.INCONCLUSIVE, f"the cell {result.id} is {result.outcome.value}: {first}"
         )
     for check in result.doubts(value.workload):
-        whose = f"'{check.workload}' in the cell" if check.workload else "the cell"
-        raise _MissingError(
-            Verdict.INCONCLUSIVE, f"{whose} {result.id} {_DOUBTS[check.name]}: {check.detail}"
-        )
+        if check.name != GUEST_CPU:  # _one_sided
+            raise _doubted(result.id, check)
     counted = _counted(value, result)
     if counted is not None:
         return counted

@@ -16,6 +16,7 @@ from lab.model.plugin import InRounds, Keeper, Sampled, Traced, WorkloadTool
 from lab.model.result.document import MemberCounters
 from lab.model.result.measurement import (
     BITMAP_UPDATED,
+    COUNTERS,
     GUEST_CPU,
     STEADY_STATE,
     THROUGHPUT,
@@ -131,10 +132,16 @@ def _steady(name: str, window: Window) -> str:
 
 
 def counted(cell: Cell) -> frozenset[tuple[str, str]]:
-    """Workload or fault, and metric, of the values that are counts: no clock has a part in them."""
+    """Workload or fault, and metric, of the values that are counts: no clock has a part in them.
+
+    Also what a workload's disks count, unless it runs for a given time.
+    """
     metrics: dict[str, Sequence[Metric]] = {
         w.name: catalog.workload(w.tool).metrics for w in cell.workloads
     }
+    for workload in cell.workloads:
+        if "runtime" not in workload.parameters:
+            metrics[workload.name] = (*metrics[workload.name], *COUNTERS)
     metrics |= {f.name: (*COMMON, *catalog.fault_kind(f.fault).metrics) for f in cell.faults}
     return frozenset(
         (name, metric.name)

@@ -13,7 +13,7 @@ from lab.analysis.sequential import EACH
 from lab.core.statistics import Spread, t_quantile
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
 from lab.model.result.document import Basis, CellMeasurement, CellResult, MemberCounters, Outcome
-from lab.model.result.measurement import Check, Measurement, Prediction, Unsupported
+from lab.model.result.measurement import GUEST_CPU, Check, Measurement, Prediction, Unsupported
 from lab.model.scenario.claim import Bound, Claim, Verdict, matches
 from lab.model.scenario.document import AxisValue
 
@@ -86,6 +86,7 @@ FLOOR = claim(kind="bound", value=value(A), at_least="10MB/s")
 CEILING = claim(kind="bound", value=value(A), at_most="10MB/s")
 BETWEEN = claim(kind="bound", value=value(A), at_least="9MB/s", at_most="10MB/s")
 RATIO = claim(kind="ratio", of=value(A), to=value(B), at_least=0.9, at_most="110%")
+FASTER = claim(kind="ratio", of=value(A), to=value(B), at_least=1)
 ORDER = claim(kind="order", values=[value(A), value(B), value(C)], margin="10%")
 SAME = claim(kind="same", values=[value(A), value(B), value(C)], within="10%")
 RISING = claim(kind="monotonic", value=value(), along="array.chunk", direction="rising")
@@ -466,6 +467,57 @@ def test_modelled_drives_in_real_time_make_every_claim_inconclusive() -> None:
         assert said.verdict is expected
         told = f"the cell {result.id} has modelled drives in real time: set guest.clock to virtual"
         assert (told in said.reason) is not passed
+
+
+def busy(one: JudgedCell, **update: Any) -> JudgedCell:
+    check = Check(name=GUEST_CPU, passed=False, detail="busy for 80% of write", workload="write")
+    found = tuple(m.model_copy(update=update) for m in one.result.measurements)
+    return replace(
+        one, result=one.result.model_copy(update={"checks": (check,), "measurements": found})
+    )
+
+
+@pytest.mark.parametrize(
+    ("expectation", "figures", "unit", "which", "expected"),
+    [
+        (FLOOR, (11e6, 1), "B/s", "A", HOLDS),  # a faster processor only makes it faster
+        (FLOOR, (9e6, 1), "B/s", "A", INCONCLUSIVE),
+        (CEILING, (11e6, 1), "B/s", "A", REFUTED),
+        (CEILING, (9e6, 1), "B/s", "A", INCONCLUSIVE),
+        (NEAR, (10e6, 1), "B/s", "A", INCONCLUSIVE),
+        (NEAR, (11e6, 1), "B/s", "A", REFUTED),
+        (NEAR, (9e6, 1), "B/s", "A", INCONCLUSIVE),
+        (FLOOR, (11e6, 1), "s", "A", INCONCLUSIVE),  # and a time shorter
+        (FLOOR, (9e6, 1), "s", "A", REFUTED),
+        (CEILING, (9e6, 1), "s", "A", HOLDS),
+        (FASTER, (12, 10), "B/s", "A", HOLDS),
+        (FASTER, (12, 10), "B/s", "B", INCONCLUSIVE),
+        (FASTER, (12, 10), "B/s", "AB", INCONCLUSIVE),
+        (FASTER, (8, 10), "B/s", "B", REFUTED),
+        (FASTER, (8, 10), "s", "A", REFUTED),
+        (RATIO, (10, 10), "B/s", "A", INCONCLUSIVE),
+        (RATIO, (12, 10), "B/s", "A", REFUTED),
+        (RATIO, (8, 10), "B/s", "B", REFUTED),
+        (RATIO, (8, 10), "B/s", "A", INCONCLUSIVE),
+        (FASTER, (12, 10), "", "A", INCONCLUSIVE),  # of another unit nothing is known
+        (RISING, (10, 12), "B/s", "B", INCONCLUSIVE),
+    ],
+)
+def test_a_busy_guest_leaves_the_verdicts_that_a_faster_processor_cannot_change(
+    expectation: Claim, figures: tuple[float, float], unit: str, which: str, expected: Verdict
+) -> None:
+    cells = [
+        busy(cell(chunk, figure), unit=unit) if name in which else cell(chunk, figure)
+        for name, chunk, figure in zip("AB", (A, B), figures, strict=True)
+    ]
+    assert verdict(expectation, *cells) is expected
+
+
+def test_a_busy_guest_does_not_change_a_count() -> None:
+    said = claim(kind="bound", value=value(A, metric="used"), near=10, within="7%")
+    one = busy(cell(A, 10, metric="used"), unit="B")
+    assert verdict(said, one) is INCONCLUSIVE
+    assert verdict(said, replace(one, counted=frozenset({("write", "used")}))) is HOLDS
 
 
 def with_guest(figure: float, share: float) -> JudgedCell:
