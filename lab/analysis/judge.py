@@ -655,8 +655,8 @@ def in_words(claim: Claim) -> str:
     match claim.expect:
         case Bound() as bound:
             if bound.near is not None:
-                slack = f" ±{100 * bound.within:.3g}%" if bound.within else ""
-                return f"{_exact(bound.value, bound.near)}{slack}"
+                near = _exact(bound.value, bound.near)
+                return f"{near} ±{100 * bound.within:.3g}%" if bound.within else f"exactly {near}"
             low, high = limits(bound)
             parts = [f"at least {_exact(bound.value, low)}"] if bound.at_least is not None else []
             parts += [f"at most {_exact(bound.value, high)}"] if bound.at_most is not None else []

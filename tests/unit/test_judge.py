@@ -427,7 +427,7 @@ def test_reasons_have_units_and_say_what_is_alike_once() -> None:
     assert told.reason == "each 11.3 MB/s"
     exactly = claim(kind="bound", value=value(metric="intact"), near=1, within=0)
     (told,) = judge([exactly], [cell(A, 1.0, metric="intact")])
-    assert (told.reason, told.expected) == ("1 was measured", "1")
+    assert (told.reason, told.expected) == ("1 was measured", "exactly 1")
     other = {**slow, "workload": "rewrite"}
     words = in_words(claim(kind="ratio", of=fast, to=other, at_most=2))
     assert words == "write at most 2 times rewrite"
