@@ -14,6 +14,7 @@ from datetime import date
 from typing import Final
 
 from lab.analysis.compare import CERTAIN, Side, each, figure_change, pairs_of
+from lab.analysis.judge import counts_of
 from lab.analysis.known_failures import entries_for
 from lab.analysis.noise import disks_of, share_of
 from lab.core.units import as_yaml
@@ -29,7 +30,7 @@ from lab.model.result.document import (
     Outcome,
     contended,
 )
-from lab.model.result.measurement import COUNTERS, MetricKind
+from lab.model.result.measurement import COUNTERS, Measurement, MetricKind
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
@@ -37,8 +38,9 @@ from lab.plugins.faults._shared import COMMON
 
 MARGIN: Final = 0.05
 """Default margin. Other code at other places moves a value a little; how far was not measured."""
-FEW: Final = 4.0
-"""Smallest difference of a count that matters: a superblock's write more or less is none."""
+FEW: Final = 2
+"""Difference of a count that does not matter, per disk: md's timer for a clean array
+(``safe_mode_delay``) may write the superblocks once more, two requests on each disk."""
 SHORT: Final = 0.05
 """Shortest time, in seconds, of a workload whose rates are compared: fio counts milliseconds. Times
 of faults must differ by more, since they come from the kernel's log and from waiting."""
@@ -129,9 +131,9 @@ def _cell(
         return
     changed, largest, where = [], 0.0, ""
     better = directions(patched.cells[b.id])
-    there = {(m.workload, m.metric): m for m in b.measurements}
+    there = {(m.workload, m.metric): m for m in _figures(b)}
     brief = _brief(a) | _brief(b)
-    for one in a.measurements:
+    for one in _figures(a):
         other = there.get((one.workload, one.metric))
         if other is None or _TAILS in one.metric:
             continue
@@ -156,6 +158,18 @@ def _cell(
     yield from changed
 
 
+def _figures(cell: CellResult) -> Iterator[CellMeasurement]:
+    """Yield a cell's values, and what its disks counted in each workload, summed over them."""
+    yield from cell.measurements
+    for workload in sorted({c.workload for c in cell.counters}):
+        for metric in COUNTERS:
+            if counts := counts_of(cell, workload, metric.name):
+                one = Measurement(
+                    workload=workload, metric=metric.name, unit=metric.unit, values=counts
+                )
+                yield CellMeasurement.of(one, 0.0)
+
+
 def _value(
     first: CellMeasurement,
     second: CellMeasurement,
@@ -172,7 +186,8 @@ def _value(
         return 0.0, Effect.SAME
     worse = (second.median < first.median) is (better == "higher")
     effect = Effect.WORSE if worse else Effect.BETTER
-    few = FEW if first.unit == "1" and first.metric in _COUNTS else 0.0
+    disks = len({c.serial for c in a.counters})
+    few = FEW * disks if first.unit == "1" and first.metric in _COUNTS else 0
     apart = min(second.values) > max(first.values) or max(second.values) < min(first.values)
     if kind is MetricKind.COUNTED or (a.clock, b.clock) == (CellClock.SEALED, CellClock.SEALED):
         small = change is not None and abs(change) <= margin

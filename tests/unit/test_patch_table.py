@@ -26,6 +26,7 @@ from lab.model.result.document import (
     CellResult,
     ClaimResult,
     Digest,
+    MemberCounters,
     Outcome,
     Result,
     Run,
@@ -40,7 +41,8 @@ CELL: Final = next(
     cell for cell in CELLS if cell.axes == {"array.level": "5", "array.bitmap": "internal"}
 )
 TODAY: Final = date(2026, 11, 24)
-UNITS: Final = {"throughput": "B/s", "latency": "s", "disk_reads": "1", "disk_writes": "1"}
+UNITS: Final = {"throughput": "B/s", "latency": "s"}
+DISKS: Final = 6
 UNITS_OF_FAULTS: Final = {
     "seconds": "s",
     "sync_seconds": "s",
@@ -56,6 +58,13 @@ def measured(workload: str, metric: str, values: float | Sequence[float]) -> Cel
     unit = (UNITS | UNITS_OF_FAULTS).get(metric, "1")
     middle = sorted(each)[len(each) // 2]
     return CellMeasurement(workload=workload, metric=metric, unit=unit, values=each, median=middle)
+
+
+def counter(workload: str, disk: int, **counts: Any) -> MemberCounters:
+    zero = {"reads": 0, "read_bytes": 0, "writes": 0, "written_bytes": 0, "flushes": 0}
+    return MemberCounters.model_validate(
+        {"workload": workload, "trial": 1, "serial": f"disk{disk}", **zero, **counts}
+    )
 
 
 def side(
@@ -75,7 +84,15 @@ def side(
         outcome=outcome,
         reason=reason,
         clock=clock,
-        measurements=tuple(measured(w, m, v) for (w, m), v in values.items()),
+        measurements=tuple(
+            measured(w, m, v) for (w, m), v in values.items() if not m.startswith("disk_")
+        ),
+        counters=tuple(
+            counter(w, disk, **{m.removeprefix("disk_"): v if disk == 1 else 0})
+            for (w, m), v in values.items()
+            if m.startswith("disk_")
+            for disk in range(1, DISKS + 1)
+        ),
         digest=Digest(inputs="1" * 64, results=digest * 64) if digest else None,
     )
     result = Result(
@@ -115,8 +132,8 @@ def effects(found: Sequence[PatchRow]) -> dict[str, Effect]:
         ("latency", 1.0, 0.8, Effect.BETTER),
         ("disk_reads", 768.0, 1280.0, Effect.WORSE),
         ("disk_reads", 768.0, 512.0, Effect.BETTER),
-        ("disk_writes", 10.0, 10.0 + FEW, None),  # some more superblocks
-        ("disk_writes", 10.0, 11.0 + FEW, Effect.WORSE),
+        ("disk_writes", 10.0, 10.0 + FEW * DISKS, None),  # two superblocks each
+        ("disk_writes", 10.0, 11.0 + FEW * DISKS, Effect.WORSE),
         ("disk_writes", 0.0, 1.0, None),
         ("disk_writes", 0.0, 100.0, Effect.WORSE),
         ("disk_flushes", 100.0, 120.0, Effect.WORSE),
