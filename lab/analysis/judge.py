@@ -33,7 +33,14 @@ from lab.model.result.document import (
     Outcome,
     Part,
 )
-from lab.model.result.measurement import COUNTERS, GUEST_CPU, STEADY_STATE, UNCONTENDED, Check
+from lab.model.result.measurement import (
+    COUNTERS,
+    GUEST_CPU,
+    STEADY_STATE,
+    UNCONTENDED,
+    Check,
+    Measurement,
+)
 from lab.model.scenario.claim import (
     Bound,
     Claim,
@@ -602,6 +609,16 @@ def counts_of(
         if field and each.workload == workload and disk in (None, each.serial):
             sums[each.trial] = sums.get(each.trial, 0) + getattr(each, field)
     return tuple(map(float, sums.values()))
+
+
+def counter_of(result: CellResult, workload: str, metric: str) -> CellMeasurement | None:
+    """Return what a cell's disks counted, summed over them, in the form of a measurement."""
+    units = {m.name: m.unit for m in COUNTERS}
+    counts = counts_of(result, workload, metric)
+    if not counts:
+        return None
+    one = Measurement(workload=workload, metric=metric, unit=units[metric], values=counts)
+    return CellMeasurement.of(one, 0.0)
 
 
 def _along(monotonic: Monotonic, cells: Sequence[JudgedCell]) -> list[Estimate]:

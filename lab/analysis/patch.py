@@ -14,7 +14,7 @@ from datetime import date
 from typing import Final
 
 from lab.analysis.compare import CERTAIN, Side, each, figure_change, pairs_of
-from lab.analysis.judge import counts_of
+from lab.analysis.judge import counter_of
 from lab.analysis.known_failures import entries_for
 from lab.analysis.noise import disks_of, share_of
 from lab.core.units import as_yaml
@@ -30,7 +30,7 @@ from lab.model.result.document import (
     Outcome,
     contended,
 )
-from lab.model.result.measurement import COUNTERS, Measurement, MetricKind
+from lab.model.result.measurement import COUNTERS, MetricKind
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
@@ -163,11 +163,8 @@ def _figures(cell: CellResult) -> Iterator[CellMeasurement]:
     yield from cell.measurements
     for workload in sorted({c.workload for c in cell.counters}):
         for metric in COUNTERS:
-            if counts := counts_of(cell, workload, metric.name):
-                one = Measurement(
-                    workload=workload, metric=metric.name, unit=metric.unit, values=counts
-                )
-                yield CellMeasurement.of(one, 0.0)
+            if found := counter_of(cell, workload, metric.name):
+                yield found
 
 
 def _value(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.analysis.compare import CERTAIN
-from lab.analysis.judge import counts_of
+from lab.analysis.judge import counter_of
 from lab.analysis.noise import disks_of, share_of
 from lab.analysis.sides import Observed, Seen
 from lab.compile.scenario.fields import fields_of
 from lab.model.bisection import Subject
 from lab.model.matrix.file import SYSTEM
 from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result
-from lab.model.result.measurement import COUNTERS, Measurement
 from lab.model.scenario.claim import Verdict, matches
 from lab.store.runs import RunStore, StoredRun
 
@@ -63,8 +62,6 @@ def _values(stored: StoredRun, result: Result, claim: str, metric: str) -> Itera
 
 def _counters(found: CellResult, named: set[str], metric: str) -> Iterator[CellMeasurement]:
     """Yield what the disks counted, in the form of a measurement."""
-    unit = next((m.unit for m in COUNTERS if m.name == metric), "")
     for name in sorted(named):
-        if counts := counts_of(found, name, metric):
-            one = Measurement(workload=name, metric=metric, unit=unit, values=counts)
-            yield CellMeasurement.of(one, 0.0)
+        if one := counter_of(found, name, metric):
+            yield one
