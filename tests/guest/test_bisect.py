@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.timeout(3600)]
 PATH = "drivers/md/raid10.c"
 PATCHES = 8
 BROKEN = 5
-UNUSED = "static int __maybe_unused raid10_note_{0}(void)\n{{\n\treturn {0};\n}}\n"
-"""What a patch adds that changes nothing."""
+UNUSED = "static int __used raid10_note_{0}(void)\n{{\n\treturn {0};\n}}\n"
+"""What a patch adds: code that nothing calls."""
 FOUND, LOST = "still_degraded = 1;", "still_degraded = 0;"
 """Planted: a recovery clears bits of the bitmap although a member is missing."""
 

@@ -216,6 +216,8 @@ def _end(directory: Path, programs: tuple[bytes, ...], grace: float) -> None:
     ended: dict[int, int] = {}
     for kind in (signal.SIGTERM, signal.SIGKILL):
         pids = _pids(directory, programs)
+        if not pids and not any(started_ticks(p) == t for p, t in ended.items()):
+            return
         ended |= {pid: ticks for pid in pids if (ticks := started_ticks(pid))}
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
