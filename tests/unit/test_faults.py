@@ -776,6 +776,15 @@ PARSED: dict[str, tuple[dict[str, Any], Outputs, dict[str, float]]] = {
         Outputs(stdout="mdadm: re-added\nre_added=1\n", stderr="", files={}),
         {"re_added": 1},
     ),
+    "spare_group": (
+        {"disk": 1, "second": [3, 4, 5]},
+        Outputs(
+            stdout="mdadm: hot removed\nmoved=1\nsecond_spares=0\nsecond_degraded=0\n",
+            stderr="",
+            files={},
+        ),
+        {"moved": 1, "second_spares": 0, "second_degraded": 0},
+    ),
     "sync_action": (
         {"action": "check"},
         Outputs(stdout="", stderr="", files={"state.txt": STATE}),
@@ -806,9 +815,48 @@ def test_every_kind_reads_what_is_its_own(name: str) -> None:
     assert kind.parse(parameters, outputs) == expected
     declared = [m.name for m in kind.metrics]
     assert set(expected) <= set(declared)
-    for metric in expected if name not in ("grow", "io_error", "power_cut") else ():
-        with pytest.raises(ToolError, match=re.escape(f"'{metric.removeprefix('action_')}'")):
+    if expected and name not in ("grow", "io_error", "power_cut"):
+        first = next(iter(expected)).removeprefix("action_")
+        with pytest.raises(ToolError, match=re.escape(f"'{first}'")):
             kind.parse(parameters, Outputs(stdout="", stderr="", files={}))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "spares", "message"),
+    [
+        ("disk: 1, second: [3, 4, 5]", 0, r"second: disk 3 is a member of the array"),
+        ("disk: 1, second: [4, 5, 5]", 0, r"second: it names a disk twice"),
+        ("disk: 1, second: [4, 5, 9]", 0, r"second: there is no disk 9: the cell has 6"),
+        ("disk: 4, second: [4, 5, 6]", 0, r"disk: disk 4 is not a member of the array"),
+        ("disk: 1, second: [4, 5, 6]", 1, r"has spares of its own"),
+        ("disk: 1, second: [4, 5]", 0, r"second.*at least 3"),
+    ],
+)
+def test_a_spare_group_needs_disks_that_no_array_uses(
+    tmp_path: Path, parameters: str, spares: int, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        spare_group(tmp_path, parameters, spares)
+
+
+def test_a_spare_group_has_one_name_or_two(tmp_path: Path) -> None:
+    one = spare_group(tmp_path, "disk: 1, second: [4, 5, 6]")
+    two = spare_group(tmp_path, "disk: 1, second: [4, 5, 6], groups: different")
+    assert one.count("spare-group=one") == 2
+    assert two.count("spare-group=one") == two.count("spare-group=other") == 1
+
+
+def spare_group(directory: Path, parameters: str, spares: int = 0) -> str:
+    """Return the command of the fault on three of six disks."""
+    text = BASE.replace("count: 4", "count: 6").replace(
+        "  level: 5\n", f"  level: 5\n  members: 3\n  spares: {spares}\n"
+    )
+    path = directory / "spares.yaml"
+    path.write_text(
+        f"{text}faults:\n  - {{name: g, fault: spare_group, before: book, {parameters}}}\n"
+    )
+    steps = cell_procedure(compile_scenario(path).base, "/state/g1").steps
+    return next(s.script for s in steps if "lab-spares" in getattr(s, "script", ""))
 
 
 RESHAPED = """\

@@ -75,6 +75,7 @@ def fault(kind: str) -> dict[str, Any]:
         "slow": {"disk": 1, "total_bytes_per_second": "1MiB"},
         "io_error": {"disk": 1},
         "rot": {"disk": 1},
+        "spare_group": {"disk": 1, "second": [4, 5, 6]},
         "sync_action": {"action": "check"},
     }
     return {"name": "gone", "fault": kind, "after": "write", **needs.get(kind, {})}
