@@ -131,7 +131,7 @@ class SpareGroup(FaultKind):
             "kill $monitor",
             "wait $monitor || true",
             f"cat {_EVENTS}",
-            f'echo "moved=$(grep -c "^MoveSpare " {_EVENTS})" || true',
+            f'echo "moved=$(grep -c "^MoveSpare " {_EVENTS})"',
             find(_SECOND).rstrip(),
             "read -r missing < $md/degraded",
             "spares=0",
