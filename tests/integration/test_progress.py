@@ -13,6 +13,7 @@ import re
 import shlex
 import signal
 import termios
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -762,6 +763,23 @@ def test_a_log_of_a_long_step_has_a_line_a_minute(
     assert all("write, " in line and "read 5.00 MB/s" in line for line in lines)
     follower.note("the host is slow")
     assert capsys.readouterr().err.endswith("the host is slow\n")
+
+
+def test_a_log_has_a_line_a_minute_without_any_event(
+    clock_at: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Progress(COMPILED, how=RunOptions(), verbose=False) as follower:
+        ready(follower)
+        follower.watch("g1", CellStarted(cell=IDS[0]))
+        capsys.readouterr()
+        for _ in range(2):
+            clock_at.at += 61
+            said = ""
+            for _ in range(100):
+                threading.Event().wait(0.1)
+                if said := capsys.readouterr().err:
+                    break
+            assert "0 of 3 cells done" in said
 
 
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
