@@ -26,24 +26,15 @@ make='
     set -- "$1" "$1"/usr/src/linux-headers-*-amd64
     [ $# = 2 ] || { echo "build: there must be one kernel, found: $*" >&2; exit 1; }
     echo "${2##*/linux-headers-}" >"$1/build/version"
-    # lab_hunt.ko is a module with the name lab_disk, so it is built in a directory of its own.
-    mkdir "$1/build/hunt"
-    mv "$1/build/lab_hunt.c" "$1/build/disturb.h" "$1/build/hunt"
-    printf "%s\n" "obj-m := lab_disk.o" "lab_disk-y := lab_hunt.o" "ccflags-y := -I/build" \
-        >"$1/build/hunt/Kbuild"
-    unshare --mount sh -eu -c '\''
+    unshare --mount sh -euc '\''
         mount -t proc proc "$1/proc"
-        chroot "$1" gcc -O2 -Wall -Werror -static -o /build/init /build/init.c
-        chroot "$1" make -C "${2#"$1"}" M=/build/hunt modules
-        mv "$1/build/hunt/lab_disk.ko" "$1/build/lab_hunt.ko"
-        rm -r "$1/build/hunt"
-        exec chroot "$1" make -C "${2#"$1"}" M=/build modules
+        exec chroot "$1" sh /build/driver.sh "${2#"$1"}"
     '\'' - "$1" "$2"'
 
 mmdebstrap --variant=apt --format=null --include="$headers,make,gcc,libc6-dev" \
     --setup-hook="$backports" --setup-hook="$hook" \
     --customize-hook='mkdir "$1/build"' \
-    --customize-hook="copy-in $here/Kbuild $here/lab_disk.c $here/region.h $here/throttle.h $here/drive.h $here/map.h $here/disturb.h $here/lab_hunt.c $here/init.c /build" \
+    --customize-hook="copy-in $here/Kbuild $here/lab_disk.c $here/region.h $here/throttle.h $here/drive.h $here/map.h $here/disturb.h $here/lab_hunt.c $here/init.c $here/driver.sh /build" \
     --customize-hook="$make" \
     --customize-hook="copy-out /build/lab_disk.ko /build/lab_hunt.ko /build/init /build/version $directory" \
     "$release" /dev/null

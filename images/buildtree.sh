@@ -1,6 +1,6 @@
 #!/bin/sh
 # Keeps a root file system with compiler and headers that mmdebstrap has just filled, in which the lab
-# builds md's modules or mdadm from a patched source again and again; its customize hook.
+# builds md's modules, mdadm or a kernel from changed sources again and again; its customize hook.
 #   buildtree.sh ROOT WORK
 # WORK says what is built (target, version) and gets the unpacked source, source.tar.
 set -eu
@@ -47,6 +47,10 @@ mdadm)
     rm -r "$root/unpacked"
     # Debian's patches are applied; quilt's record of them is no part of the source.
     rm -rf "$root/source/.pc"
+    ;;
+linux)
+    # The source is the user's repository.
+    mkdir "$root/source"
     ;;
 esac
 tar -C "$root/source" -cf "$work/source.tar" .

@@ -19,7 +19,7 @@ from lab.core.units import MIB
 from lab.core.versions import age
 from lab.core.yaml import parse_override
 from lab.host.images import packages
-from lab.model.bisection import Bisection, Series
+from lab.model.bisection import Bisection, Series, Tree
 from lab.model.image.package import Axis, Version
 from lab.model.result.measurement import COUNTERS
 from lab.model.scenario.claim import Claim, matches
@@ -37,6 +37,8 @@ DRIVER_SECONDS: Final = 60.0
 """Seconds for the driver of virtual time, assumed; its compiler is fetched each time."""
 PATCH_SECONDS: Final = 40.0
 """Seconds for modules with a patch, their image and its snapshot, assumed."""
+COMMIT_SECONDS: Final = 300.0
+"""Seconds for a kernel of a commit and its driver, assumed; only the first takes longer."""
 FETCH_RATE: Final = 4 * MIB
 """Bytes per second of an archive, assumed."""
 FETCH_SECONDS: Final = 10.0
@@ -59,8 +61,11 @@ class Request:
     bad: str
     metric: str | None = None
     series: Series | None = None
-    patches: tuple[Version, ...] = ()
-    """With ``axis`` patch: the series, and its versions; ``good`` and ``bad`` are not used."""
+    """With ``axis`` patch."""
+    tree: Tree | None = None
+    """With ``axis`` commit."""
+    versions: tuple[Version, ...] = ()
+    """With ``axis`` patch or commit; ``good`` and ``bad`` are not used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +78,15 @@ class Estimate:
     most_seconds: float
 
 
-def overrides_of(record: Bisection, version: str, image: str | None = None) -> tuple[str, ...]:
-    """Return the overrides of a version's run; ``image``: the one with the patches of a series."""
-    if record.axis is not Axis.PATCH:
-        return (*record.overrides, f"{record.axis.key}={version}")
-    return (*record.overrides, *((f"guest.image={image}",) if image else ()))
+def overrides_of(record: Bisection, version: str, built: str | None = None) -> tuple[str, ...]:
+    """Return the overrides of a version's run; ``built``: the image or kernel built for it."""
+    value = built if record.axis.built else version
+    return (*record.overrides, *((f"{record.axis.key}={value}",) if value else ()))
 
 
-def compiled_of(record: Bisection, version: str, image: str | None = None) -> Compiled:
+def compiled_of(record: Bisection, version: str, built: str | None = None) -> Compiled:
     """Return the scenario with this version."""
-    given = overrides_of(record, version, image)
+    given = overrides_of(record, version, built)
     return _compiled(Path(record.file), given, record.trials)
 
 
@@ -103,11 +107,11 @@ def begun(request: Request) -> Bisection:
     claim = _claim(compiled, request.claim)
     if request.metric is not None:
         _check_metric(compiled, claim, request.metric)
-    if request.series is not None:
-        _check_guests(compiled)
+    if request.axis.built:
+        _check_guests(request.axis, compiled)
     virtual = all(cell.guest.clock is Clock.VIRTUAL for cell in compiled.cells)
     trials = request.trials or ("auto" if virtual else None)
-    versions = list(request.patches) or between(request.axis, request.good, request.bad)
+    versions = list(request.versions) or between(request.axis, request.good, request.bad)
     unusable = {
         one.version: reason for one in versions if (reason := _unusable(one, compiled.cells))
     }
@@ -127,6 +131,7 @@ def begun(request: Request) -> Bisection:
         trials=trials,
         axis=request.axis,
         series=request.series,
+        tree=request.tree,
         metric=request.metric,
         started=now(),
         versions=tuple(one for one in versions if one.version not in unusable),
@@ -134,9 +139,17 @@ def begun(request: Request) -> Bisection:
     )
 
 
-def _check_guests(compiled: Compiled) -> None:
-    """``InputError``: a series is built for one image, with the kernel and mdadm that it has."""
+def _check_guests(axis: Axis, compiled: Compiled) -> None:
+    """``InputError``: a series is built for one image, with the kernel and mdadm that it has, and a
+    commit replaces the kernel."""
     guests = {(cell.guest.image, cell.guest.kernel, cell.guest.mdadm) for cell in compiled.cells}
+    if axis is Axis.COMMIT:
+        if any(kernel for _, kernel, _ in guests):
+            raise InputError(
+                f"--tree: '{compiled.name}' sets guest.kernel, which each commit replaces",
+                hint="leave it out: --set guest.kernel=null",
+            )
+        return
     if len(guests) > 1 or any(guests.pop()[1:]):
         raise InputError(
             f"--series: '{compiled.name}' sets guest.kernel or guest.mdadm, or has several images,"
@@ -214,8 +227,8 @@ def estimate(record: Bisection) -> Estimate:
     run = sum(seconds_of(cell) for cell in cells)
     each = []
     for one in record.versions:
-        if one.axis is Axis.PATCH:
-            each.append(run + PATCH_SECONDS)
+        if one.axis.built:
+            each.append(run + (PATCH_SECONDS if one.axis is Axis.PATCH else COMMIT_SECONDS))
             continue
         guest = cells[0].guest.model_copy(update={record.axis.value: one.name})
         each.append(run + _making(one, guest, virtual=virtual))

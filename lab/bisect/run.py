@@ -12,7 +12,7 @@ from lab.analysis import bisect as search
 from lab.analysis import sides
 from lab.analysis.bisect import Ended, Measure, State
 from lab.analysis.sides import Observed
-from lab.bisect import series
+from lab.bisect import commits, series
 from lab.bisect.plan import compiled_of, overrides_of
 from lab.compile.image import packages as lists
 from lab.compile.scenario.document import Compiled
@@ -129,14 +129,16 @@ def _measure(directory: Path, record: Bisection, version: Version, options: Opti
 def _prepared(
     record: Bisection, version: Version, progress: images.Progress, how: RunOptions
 ) -> str | None:
-    """Fetch a version's packages, or return the image with its patches."""
-    if record.series is None:
-        packages.fetch(version, progress, accept_expired=how.accept_expired)
+    """Fetch a version's packages, or return the image or the kernel that is built for it."""
+    expired = how.accept_expired
+    if record.series is None and record.tree is None:
+        packages.fetch(version, progress, accept_expired=expired)
         return None
     guest = compiled_of(record, version.name).base.guest
-    return series.image_with(
-        record.series, version, guest, progress, accept_expired=how.accept_expired
-    )
+    if record.tree is not None:
+        return commits.kernel_of(record.tree, version, guest, progress, accept_expired=expired)
+    assert record.series is not None
+    return series.image_with(record.series, version, guest, progress, accept_expired=expired)
 
 
 def _answer(record: Bisection, version: Version, one: Observed) -> tuple[Bisection, Side, str]:
@@ -183,7 +185,11 @@ def _finish(directory: Path, record: Bisection, end: Ended) -> Bisection:
         update["pair"] = Pair(good=good.name, bad=bad.name, between=names)
     if end.ending is Ending.BRANCH:
         update["branches"] = (good.branch, bad.branch)
-    if end.ending is Ending.FOUND and record.axis is not Axis.PATCH:
+    if end.ending is Ending.FOUND and record.tree is not None:
+        changes = commits.changes(record.tree, good, bad)
+        update["changelog"] = changes if len(changes) > 1 else ()
+        bisections.save_changelog(directory, "".join(f"{line}\n" for line in changes))
+    elif end.ending is Ending.FOUND and record.axis is not Axis.PATCH:
         found = lists.between(packages.changelog(bad), good.version, bad.version)
         lines = [line.strip() for one in found for line in one.lines]
         if record.axis is Axis.KERNEL:

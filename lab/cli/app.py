@@ -150,6 +150,8 @@ up = _group("up", RUN, "Run a scenario and leave its guest up.")
 run = _group("run", RUN, "Run a scenario or a matrix, and remove all guests.")
 results = _group("results", RESULTS, "Show, compare and export earlier runs.")
 image = _group("image", IMAGES, "Build, import and remove guest images.")
-kernel = _group("kernel", IMAGES, "List and fetch kernels and mdadm of Debian's archives.")
+kernel = _group(
+    "kernel", IMAGES, "List and fetch kernels and mdadm of Debian's archives, and build your own."
+)
 disk = _group("disk", DISKS, "List and measure real disks.")
 cluster = _group("cluster", CLUSTER, "Run cells on other machines, with dask.distributed.")

@@ -1,5 +1,5 @@
-"""A bisection: which version of Linux or mdadm, or which patch of a series, changed a claim's
-verdict or a value. Data only."""
+"""A bisection: which version of Linux or mdadm, which patch of a series, or which commit
+changed a claim's verdict or a value. Data only."""
 
 from __future__ import annotations
 
@@ -61,13 +61,19 @@ class Series(Model):
     """Of each patch: a series that changes meanwhile cannot be resumed."""
 
 
+class Tree(Model):
+    """The git repository of Linux whose commits are bisected."""
+
+    path: str
+
+
 class Step(Model):
     """One version that was measured, or is being measured."""
 
     version: str
     """Its name."""
     image: str | None = None
-    """The image that was made with the patches of a series."""
+    """The image that was made with the patches of a series, or the path of a commit's kernel."""
     side: Side | None = None
     """``None``: it is being measured."""
     verdict: Verdict | None = None
@@ -106,6 +112,8 @@ class Bisection(Model):
     axis: Axis
     series: Series | None = None
     """With ``axis`` patch."""
+    tree: Tree | None = None
+    """With ``axis`` commit."""
     metric: str | None = None
     """``None``: the claim's verdict is compared."""
     started: str
@@ -125,7 +133,8 @@ class Bisection(Model):
     """With ``branch point``: the branches of both versions."""
     changelog: tuple[str, ...] = ()
     """Lines about md and block devices between both versions; all of them are in
-    ``changelog.txt``. Of mdadm all lines."""
+    ``changelog.txt``. Of mdadm all lines. Of a repository id and title of each commit, if there
+    are several."""
     commands: dict[str, str] = {}
     """Commands that measure either side again, by version."""
 

@@ -103,7 +103,7 @@ def world(tmp_path: Path, lab_home: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 def begun(world: Patched, **other: Any) -> Path:
     of, versions = series.read(str(world.place / "patches"), None)
-    given = {"axis": versions[0].axis, "good": "", "bad": "", "series": of, "patches": versions}
+    given = {"axis": versions[0].axis, "good": "", "bad": "", "series": of, "versions": versions}
     return world.begun(**(given | other))
 
 

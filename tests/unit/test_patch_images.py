@@ -14,10 +14,11 @@ import pytest
 from lab.compile.image.series import Target, build_tree
 from lab.core.errors import HostError, InputError, ToolError
 from lab.host import images
-from lab.host.images import buildtree
+from lab.host.images import buildtree, virtual_time
 from lab.host.images import recipes as image_recipes
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
+from lab.host.images.kernel import with_kernel
 from lab.host.system import paths, process
 from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
 
@@ -142,7 +143,7 @@ def test_a_tree_is_kept_listed_nowhere_and_pruned_when_it_is_not_held(image: Ima
     place = tree_of(image)
     recipe = image_recipes.load("debian-12")[1]
     plan = build_tree(Target.MD, recipe, image.manifest, buildtree.hook())
-    with buildtree.held(plan, image, silent) as tree:
+    with buildtree.held(plan, image.name, silent) as tree:
         assert tree.directory == place
         assert images.list_images().skipped == ()
         assert images.prune().names == ()
@@ -158,7 +159,7 @@ def test_a_held_tree_can_be_held_twice(image: Image) -> None:
         fcntl.flock(other, fcntl.LOCK_SH)
         recipe = image_recipes.load("debian-12")[1]
         plan = build_tree(Target.MD, recipe, image.manifest, buildtree.hook())
-        with buildtree.held(plan, image, silent):
+        with buildtree.held(plan, image.name, silent):
             pass
 
 
@@ -169,7 +170,7 @@ def test_a_source_that_does_not_compile_is_told_and_not_kept(image: Image, tmp_p
     run("tar", "-C", tmp_path / "empty", "-cf", place / "source.tar", ".")
     recipe = image_recipes.load("debian-12")[1]
     plan = build_tree(Target.MD, recipe, image.manifest, buildtree.hook())
-    with buildtree.held(plan, image, silent) as tree:
+    with buildtree.held(plan, image.name, silent) as tree:
         with pytest.raises(InputError, match="compile"):
             buildtree.compiled(tree, tmp_path / "empty", tmp_path)
         (tmp_path / "again").mkdir()
@@ -192,7 +193,7 @@ def test_a_full_disk_is_not_the_source_s_fault(
     source.mkdir()
     recipe = image_recipes.load("debian-12")[1]
     plan = build_tree(Target.MD, recipe, image.manifest, buildtree.hook())
-    with buildtree.held(plan, image, silent) as tree:
+    with buildtree.held(plan, image.name, silent) as tree:
         monkeypatch.setattr(process, "run", full)
         with pytest.raises(HostError, match="is full"):
             buildtree.compiled(tree, source, tmp_path)
@@ -218,7 +219,32 @@ def test_an_archive_without_the_version_is_bad_input(
     before = sorted(paths.images().iterdir())
     with (
         pytest.raises(InputError, match=KERNEL),
-        buildtree.held(plan, image, silent),
+        buildtree.held(plan, image.name, silent),
     ):
         pass
     assert sorted(paths.images().iterdir()) == before
+
+
+def test_a_kernel_with_its_driver_needs_no_headers(image: Image, tmp_path: Path) -> None:
+    data = bytearray(0x800)
+    data[0x202:0x206] = b"HdrS"
+    data[0x20E:0x210] = (0x100).to_bytes(2, "little")
+    data[0x300:0x30A] = b"6.1.1-lab\0"
+    places = set()
+    for number in range(2):
+        kernel = tmp_path / f"bzImage-{number}"
+        kernel.write_bytes(bytes(data) + bytes([number]))
+        loaded = with_kernel(image, kernel)
+        assert loaded.kernel is not None
+        assert loaded.manifest.kernel_version == "6.1.1-lab"
+        work = tmp_path / f"work-{number}"
+        work.mkdir()
+        with pytest.raises(InputError, match="virtual time needs the kernel's headers"):
+            virtual_time._build(loaded, work)
+        own = virtual_time.own_driver(loaded.kernel)
+        own.mkdir()
+        (own / "lab_disk.ko").write_text(f"driver {number}")
+        virtual_time._build(loaded, work)
+        assert (work / "lab_disk.ko").read_text() == f"driver {number}"
+        places.add(virtual_time.boot_place(loaded))
+    assert len(places) == 2  # both call themselves 6.1.1-lab

@@ -62,7 +62,10 @@ def bisect(
     good: Annotated[
         str | None,
         typer.Option(
-            "--good", metavar="VERSION", help="The older end, as in 6.12.43-1.", show_default=False
+            "--good",
+            metavar="VERSION",
+            help="The older end, as in 6.12.43-1; with --tree a commit, as in v6.12.",
+            show_default=False,
         ),
     ] = None,
     bad: Annotated[
@@ -83,7 +86,11 @@ def bisect(
     tree: Annotated[
         Path | None,
         typer.Option(
-            "--tree", metavar="DIR", help="Git repository of a range.", show_default=False
+            "--tree",
+            metavar="DIR",
+            help="A git repository of Linux: find the commit between --good and --bad, instead of"
+            " a version. With --series: the repository of its range.",
+            show_default=False,
         ),
     ] = None,
     metric: Annotated[
@@ -124,13 +131,15 @@ def bisect(
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find the version or the patch that changed a claim's verdict, or a value.
+    """Find the version, patch or commit that changed a claim's verdict, or a value.
 
     The scenario runs once per version, both ends first. A version that cannot be installed, does
     not boot or stays undecided is skipped. Versions of one branch (6.12.x) are compared with each
     other; if the change came between two branches, both are named. Versions come from
     'lab kernel list'; those that are needed are fetched. With --series each step has the patches
-    up to one of them; those that do not compile are skipped.
+    up to one of them; those that do not compile are skipped. With --tree each step builds the
+    kernel of a commit, with a small configuration; commits are those along first parents, and the
+    repository is not changed.
 
     Exit status: 0 if the change was found. 1 if both ends are equal, or an end is undecided.
 
@@ -139,8 +148,10 @@ def bisect(
         lab bisect S002-5 --scenario bitmap-three-writes --good 4.2-5 --bad 4.6-3 --axis mdadm
         lab bisect S000-1 --scenario ./mine.yaml --good 6.12.107-1 --bad 7.2.6-1 --metric iops
         lab bisect RA-check --scenario raid10-re-add --series patches/ --set guest.image=debian-13
+        lab bisect RA-check --scenario raid10-re-add --tree ~/linux --good v6.12 --bad my-branch
         lab bisect --resume last
     """
+    from lab.bisect import commits
     from lab.bisect import run as running
     from lab.bisect import series as patches
     from lab.bisect.plan import Request, begun, estimate
@@ -165,8 +176,14 @@ def bisect(
                 f"{missing[0]} is missing",
                 hint="lab bisect CLAIM --scenario NAME --good VERSION --bad VERSION",
             )
-        of, members = patches.read(series, tree) if series is not None else (None, ())
-        if series is None:
+        of, place, members = None, None, None
+        if series is not None:
+            axis = Axis.PATCH
+            of, members = patches.read(series, tree)
+        elif tree is not None:
+            axis = Axis.COMMIT
+            place, members = commits.read(tree, good or "", bad or "")
+        else:
             _read_lists(accept_expired=accept_expired)
         record = begun(
             Request(
@@ -174,9 +191,10 @@ def bisect(
                 scenario=scenario or "",
                 overrides=tuple(all_sets(sets, profile, clock, seed, trials)),
                 trials=trials,
-                axis=Axis.PATCH if of else axis,
+                axis=axis,
                 series=of,
-                patches=members,
+                tree=place,
+                versions=members or (),
                 good=good or "",
                 bad=bad or "",
                 metric=metric,
@@ -260,7 +278,8 @@ def _follow(
 def _fetching(version: Version) -> Iterator[Says]:
     from lab.cli.display.progress import Spinner
 
-    with Spinner(f"fetching {version.title}") as spinner:
+    what = "preparing" if version.axis.built else "fetching"
+    with Spinner(f"{what} {version.title}") as spinner:
         yield spinner.show
 
 

@@ -1,12 +1,14 @@
-"""``lab kernel``: kernels and mdadm of Debian's archives."""
+"""``lab kernel``: kernels and mdadm of Debian's archives, and kernels of a git repository."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from lab.cli import completion
 from lab.cli.app import kernel
 from lab.cli.options import AcceptExpired, Json, console, print_json
 from lab.core.errors import InputError
@@ -108,3 +110,47 @@ def fetch(
         return
     for one in found:
         typer.echo(f"{one.title} is fetched: --set {axis.key}={one.name}")
+
+
+@kernel.command()
+def build(
+    tree: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Git repository of Linux.", show_default=False),
+    ],
+    commit: Annotated[
+        str, typer.Argument(metavar="[COMMIT]", help="A commit, such as v6.12 or my-branch.")
+    ] = "HEAD",
+    image: Annotated[
+        str,
+        typer.Option(
+            "--image",
+            metavar="NAME",
+            help="Guest image whose release has the compiler: an old kernel needs an old one.",
+            autocompletion=completion.image_names,
+        ),
+    ] = "debian-12",
+    accept_expired: AcceptExpired = False,
+    as_json: Json = False,
+) -> None:
+    """Build the kernel of a commit, for guests with either clock.
+
+    With a small configuration (images/linux.config), in a root file system of its own, in minutes;
+    a neighbouring commit takes seconds. The repository is not changed. The kernel's path is a value
+    of guest.kernel.
+
+    Examples:
+        lab kernel build ~/linux
+        lab kernel build ~/linux v6.6 --image debian-12
+    """
+    from lab.cli.display.progress import Spinner
+    from lab.host.images import linux
+
+    one = linux.commit(tree, commit)
+    with Spinner(f"building the kernel of {commit}") as spinner:
+        kernel = linux.built(tree, one, image, spinner.show, accept_expired=accept_expired)
+    if as_json:
+        print_json({"commit": one.sha, "title": one.title, "kernel": str(kernel)})
+        return
+    typer.echo(f"{one.sha[:12]} ({one.title}) is built:", err=True)
+    typer.echo(f"--set guest.kernel={kernel}")

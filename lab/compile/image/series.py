@@ -86,9 +86,10 @@ def target_of(files: Mapping[str, Sequence[str]], against: str | None = None) ->
 class BuildTree:
     """A root file system with compiler, headers and build tools, for one image."""
 
-    target: Target
+    target: str
+    """A :class:`Target`, or ``linux``."""
     version: str
-    """The kernel's release, or mdadm's Debian version."""
+    """The kernel's release, mdadm's Debian version, or the release of the compiler."""
     key: str
     """Name of its directory."""
     packages: tuple[str, ...]
@@ -116,13 +117,32 @@ def build_tree(
         exact = manifest.packages[f"{KERNEL_PREFIX}{version}"]
     else:
         packages, exact = ("build-essential",), version
+    return _tree(target, version, packages, recipe, exact, hook)
+
+
+LINUX: Final = "linux"
+_OF_LINUX: Final = (
+    *("gcc", "libc6-dev", "make", "flex", "bison", "bc", "libelf-dev", "perl", "python3-minimal"),
+    *("xz-utils", "ccache"),
+)
+
+
+def linux_tree(recipe: ImageRecipe, hook: str) -> BuildTree:
+    """Return the build tree for whole kernels, with the compiler of an image's release."""
+    plain_recipe = recipe.model_copy(update={"package_files": (), "kernel_suite": None})
+    return _tree(LINUX, recipe.suite, _OF_LINUX, plain_recipe, "", hook)
+
+
+def _tree(
+    target: str, version: str, packages: Sequence[str], recipe: ImageRecipe, exact: str, hook: str
+) -> BuildTree:
     inputs = (target, exact, packages, recipe.suite, recipe.kernel_suite, recipe.components, hook)
     digest = hashlib.sha256(json.dumps(inputs).encode("ascii")).hexdigest()[:12]
     return BuildTree(
         target=target,
         version=version,
         key=f"{target}-{re.sub(r'[^A-Za-z0-9.+-]', '-', version)}-{digest}",
-        packages=packages,
+        packages=tuple(packages),
         recipe=recipe,
     )
 

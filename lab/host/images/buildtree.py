@@ -35,6 +35,8 @@ from lab.host.images.store import Progress
 from lab.host.system import files, process
 from lab.model.image.manifest import Image, ImageFile
 
+COMPILING: Final = 7200.0
+"""Timeout in seconds of a compilation; a whole kernel takes minutes."""
 LOG_LINES: Final = 3
 """Lines of a compiler's errors in a message."""
 _SBIN: Final = "/usr/sbin"
@@ -59,8 +61,8 @@ class KeptTree:
 
 
 @contextmanager
-def held(plan: BuildTree, image: Image, progress: Progress) -> Iterator[KeptTree]:
-    """Yield a build tree; make it in a minute or two if it is missing.
+def held(plan: BuildTree, image: str, progress: Progress) -> Iterator[KeptTree]:
+    """Yield a build tree for an image; make it in a minute or two if it is missing.
 
     ``InputError``: the archive has no headers or no source of the image's version. ``HostError``:
     space, a program or the archive is missing.
@@ -81,7 +83,7 @@ def held(plan: BuildTree, image: Image, progress: Progress) -> Iterator[KeptTree
         os.close(lock)
 
 
-def _make(plan: BuildTree, image: Image, place: Path, progress: Progress) -> None:
+def _make(plan: BuildTree, image: str, place: Path, progress: Progress) -> None:
     image_workspace.check_space(plan.key, image_build.MODULES_FREE)
     with image_workspace.workspace(plan.key) as work:
         progress(f"fetching compiler and source for {plan.target} {plan.version}", None)
@@ -107,7 +109,7 @@ def _make(plan: BuildTree, image: Image, place: Path, progress: Progress) -> Non
         files.move(made, place)
 
 
-def _reason(log: str, plan: BuildTree, image: Image) -> HostError | InputError:
+def _reason(log: str, plan: BuildTree, image: str) -> HostError | InputError:
     """Return the error of a build tree that could not be made, in one sentence."""
     said = next(
         (line.partition(": ")[2] for line in log.splitlines() if line.startswith("buildtree: ")), ""
@@ -115,12 +117,12 @@ def _reason(log: str, plan: BuildTree, image: Image) -> HostError | InputError:
     missing = "Unable to locate package" in log or "has no installation candidate" in log
     if said or missing:
         why = said or f"the archive has no headers or source of {plan.version} any more"
-        name = image.name.partition("+")[0]
+        name = image.partition("+")[0]
         return InputError(
-            f"the image '{image.name}' cannot be patched: {why}",
+            f"the image '{image}' cannot be patched: {why}",
             hint=f"get its newest version: lab image build {name} --refresh",
         )
-    known = image_log.reason_of(log, suite=plan.recipe.suite, name=image.name)
+    known = image_log.reason_of(log, suite=plan.recipe.suite, name=image)
     if known is not None:
         return HostError(
             f"the build tree of {plan.key} was not made: {known.says}", hint=known.hint
@@ -135,23 +137,34 @@ def compiled(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
     ``source`` is written to. ``InputError``: it does not compile; the message has the compiler's
     first error. ``HostError``: the disk is full.
     """
-    plan = tree.plan
-    out, log = work / f"{source.name}.built", work / f"{source.name}.log"
+    out = work / f"{source.name}.built"
     out.mkdir()
-    script = str(image_recipes.directory() / REBUILD)
-    words = ("sh", script, tree.directory / "root", source, out, plan.target, plan.version)
-    argv = image_build.namespaced(tuple(str(w) for w in words), root=os.geteuid() == 0)
+    run_script(
+        REBUILD, tree, work / f"{source.name}.log", source, out, tree.plan.target, tree.plan.version
+    )
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+def run_script(name: str, tree: KeptTree, log: Path, *words: str | Path) -> None:
+    """Run a script of ``images/`` with a build tree's root file system and these words.
+
+    ``InputError``: the source does not compile; the message has the compiler's first error.
+    ``HostError``: the disk is full.
+    """
+    script = image_recipes.directory() / name
+    given = ("sh", script, tree.directory / "root", *words)
+    argv = image_build.namespaced(tuple(str(w) for w in given), root=os.geteuid() == 0)
     try:
-        process.run(argv, timeout=1800, log=log, env=_environment())
+        process.run(argv, timeout=COMPILING, log=log, env=_environment())
     except ToolError as error:
         text = log.read_text(encoding="utf-8", errors="replace")
         if image_log.is_full(text):
-            raise image_workspace.disk_full(plan.key) from error
+            raise image_workspace.disk_full(tree.plan.key) from error
+        own = f"{script.stem}: "
         wrong = [line.strip() for line in text.splitlines() if ": error: " in line]
-        wrong = wrong or [line for line in text.splitlines() if line.startswith("rebuild: ")]
+        wrong = wrong or [line for line in text.splitlines() if line.startswith(own)]
         first = wrong[0] if wrong else "; ".join(text.strip().splitlines()[-LOG_LINES:])
         raise InputError(f"the source does not compile: {first.replace('/build/', '')}") from error
-    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

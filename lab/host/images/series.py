@@ -33,7 +33,7 @@ _ELSE: Final = re.compile(
 )
 
 
-_GIT: Final = ("env", *(f"--unset=GIT_{n}" for n in ("DIR", "WORK_TREE", "INDEX_FILE")), "git")
+GIT: Final = ("env", *(f"--unset=GIT_{n}" for n in ("DIR", "WORK_TREE", "INDEX_FILE")), "git")
 """git, even if the lab is started by a hook of the user's repository."""
 
 
@@ -104,13 +104,13 @@ def _of_range(given: str, tree: Path | None, work: Path) -> tuple[list[tuple[Pat
     options = ("--no-signature", "--full-index", "--binary", "--no-cover-letter")
     # A repository with the settings of its owner: the user's own, named by the user.
     done = process.run(
-        [*_GIT, "-C", place, "format-patch", *options, f"--output={mbox.absolute()}", words, "--"],
+        [*GIT, "-C", place, "format-patch", *options, f"--output={mbox.absolute()}", words, "--"],
         check=False,
         timeout=120,
         env={"GIT_TERMINAL_PROMPT": "0"},
     )
     if done.status:
-        raise InputError(f"the git range '{given}' in '{place}': {_said(done)}")
+        raise InputError(f"the git range '{given}' in '{place}': {said(done)}")
     if not mbox.exists() or not mbox.stat().st_size:
         raise InputError(f"the git range '{given}' in '{place}' has no commit")
     common = _git(place, "rev-parse", "--path-format=absolute", "--git-common-dir").stdout.strip()
@@ -128,7 +128,7 @@ def _split(file: Path, out: Path) -> list[tuple[Path, str]]:
     out.mkdir()
     done = _git(out, "mailsplit", "-b", f"-o{out}", "--", str(file.absolute()), check=False)
     if done.status:
-        raise InputError(f"'{file}' cannot be read as mails: {_said(done)}")
+        raise InputError(f"'{file}' cannot be read as mails: {said(done)}")
     return [(mail, file.name) for mail in sorted(out.iterdir())]
 
 
@@ -143,11 +143,11 @@ def _patch(mail: Path, name: str) -> tuple[Patch, str] | None:
     done = process.run(words, check=False, cwd=mail.parent, env=_alone(mail.parent))
     title = printable(plain(" ".join(subject.split()))) or name
     if done.status or not body.exists():
-        raise InputError(f"the mail '{title}' in '{name}' cannot be read: {_said(done)}")
+        raise InputError(f"the mail '{title}' in '{name}' cannot be read: {said(done)}")
     data = body.read_bytes()
     counted = _git(mail.parent, "apply", "--numstat", "-z", "--allow-empty", str(body), check=False)
     if counted.status:
-        raise InputError(f"the patch '{title}' in '{name}' is not valid: {_said(counted)}")
+        raise InputError(f"the patch '{title}' in '{name}' is not valid: {said(counted)}")
     paths = _paths(counted.stdout)
     if not paths:
         return None
@@ -214,14 +214,15 @@ def _where(said: str, patch: Patch) -> str:
     return printable(" ".join(said.strip().splitlines()[:2]))
 
 
-def _said(done: ProcessResult) -> str:
+def said(done: ProcessResult) -> str:
+    """Return the first line of what git printed."""
     text = (done.stderr or done.stdout).strip().splitlines() or ["git printed nothing"]
     return printable(re.sub(r"^(fatal|error): ", "", text[0]))
 
 
 def _git(cwd: Path, *words: str, check: bool = True) -> ProcessResult:
     try:
-        return process.run([*_GIT, *words], check=check, timeout=120, cwd=cwd, env=_alone(cwd))
+        return process.run([*GIT, *words], check=check, timeout=120, cwd=cwd, env=_alone(cwd))
     except ToolError as error:
         raise HostError(f"git failed: {error.message}") from error
 

@@ -30,7 +30,7 @@ from lab.model.scenario.guest import Guest
 SOURCES: Final = Path(drive.__file__).parent
 BUILT_FROM: Final = (
     *("lab_disk.c", "throttle.h", "drive.h", "region.h", "map.h", "Kbuild", "build.sh", "init.c"),
-    *("lab_hunt.c", "disturb.h", "60-lab-disk.rules", "cpio.py"),
+    *("lab_hunt.c", "disturb.h", "60-lab-disk.rules", "cpio.py", "driver.sh"),
 )
 PLAIN: Final = ("initramfs", "lab_disk.ko")
 HUNTED: Final = ("initramfs-hunt", "lab_hunt.ko")
@@ -130,9 +130,27 @@ def _base(image: Image, say: Say) -> Path:
 def boot_place(image: Image) -> Path:
     """Return the directory of :data:`BOOT_FILES`, named by the kernel's version and these
     sources."""
-    version = str(image.manifest.kernel_version).encode()
-    parts = [version, *((SOURCES / name).read_bytes() for name in BUILT_FROM)]
-    return paths.sealed() / f"boot-{hashlib.sha256(bytes(1).join(parts)).hexdigest()[:20]}"
+    own = _own(image)
+    which = own.name if own is not None else str(image.manifest.kernel_version)
+    return paths.sealed() / f"boot-{_digest(which)[:20]}"
+
+
+def own_driver(kernel: Path) -> Path:
+    """Return the directory of ``lab_disk.ko``, ``lab_hunt.ko`` and ``init`` for a kernel that was
+    built here."""
+    return kernel.with_name(f"{kernel.name}.driver-{_digest('')[:12]}")
+
+
+def _own(image: Image) -> Path | None:
+    """Return the driver that was built with the kernel; ``None``: none was."""
+    driver = own_driver(image.kernel) if image.kernel is not None else None
+    return driver if driver is not None and driver.is_dir() else None
+
+
+def _digest(which: str) -> str:
+    """Return a digest of this text and of the sources of the boot files."""
+    parts = [which.encode(), *((SOURCES / name).read_bytes() for name in BUILT_FROM)]
+    return hashlib.sha256(bytes(1).join(parts)).hexdigest()
 
 
 def _boot_files(image: Image, say: Say) -> Path:
@@ -166,6 +184,10 @@ def _boot_files(image: Image, say: Say) -> Path:
 
 def _build(image: Image, work: Path) -> None:
     name, version = image.name, image.manifest.kernel_version
+    if (own := _own(image)) is not None:
+        for file in own.iterdir():
+            shutil.copyfile(file, work / file.name)
+        return
     stem = name.split("+")[0]
     if image.manifest.source is not ImageSource.BUILT or stem not in image_recipes.recipes():
         raise InputError(
@@ -175,7 +197,8 @@ def _build(image: Image, work: Path) -> None:
     if f"linux-image-{version}" not in image.manifest.packages:
         raise InputError(
             f"guest.clock: virtual time needs the kernel's headers, and the kernel {version} is not"
-            " a Debian package: set guest.clock to real"
+            " a Debian package: set guest.clock to real",
+            hint="`lab kernel build` builds a kernel for virtual time from a git repository",
         )
     _, recipe = image_recipes.load(stem)
     suite, hook = recipe.kernel_suite or recipe.suite, "true"

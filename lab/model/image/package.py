@@ -1,4 +1,5 @@
-"""Versions of what a guest runs: Debian's kernels and mdadm, and patches of a series. Data only."""
+"""Versions of what a guest runs: Debian's kernels and mdadm, patches of a series, commits of Linux.
+Data only."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from lab.model.image.manifest import Sha256
 
 PACKAGE: Final = r"^[a-z0-9][a-z0-9.+-]+$"
 VERSION: Final = r"^[0-9][A-Za-z0-9.+~-]*$"
+COMMIT: Final = r"^[0-9a-f]{12}$"
 
 
 class Axis(StrEnum):
@@ -21,11 +23,23 @@ class Axis(StrEnum):
     MDADM = "mdadm"
     PATCH = "patch"
     """How many patches of a series are applied."""
+    COMMIT = "commit"
+    """A commit of a git repository of Linux."""
 
     @property
     def key(self) -> str:
         """The scenario's field that selects a version."""
-        return f"guest.{'image' if self is Axis.PATCH else self.value}"
+        return {
+            Axis.KERNEL: "guest.kernel",
+            Axis.COMMIT: "guest.kernel",
+            Axis.MDADM: "guest.mdadm",
+            Axis.PATCH: "guest.image",
+        }[self]
+
+    @property
+    def built(self) -> bool:
+        """Whether an image or a kernel is built for each version, instead of fetched."""
+        return self in (Axis.PATCH, Axis.COMMIT)
 
 
 class PackageFile(Model):
@@ -43,13 +57,14 @@ class PackageFile(Model):
 
 
 class Version(Model):
-    """A version of Linux or of mdadm in an archive, or fetched from one; or a patch of a series."""
+    """A version of Linux or of mdadm in an archive, or fetched from one; or a patch or a commit."""
 
     axis: Axis
     name: str = Field(pattern=PACKAGE)
     """What ``guest.kernel`` or ``guest.mdadm`` takes; of a patch ``patch-3``."""
-    version: str = Field(pattern=VERSION)
-    """The package's version: ``6.12.117-1``; of a patch its number, 0 without any."""
+    version: str = Field(pattern=rf"{VERSION}|{COMMIT}")
+    """The package's version: ``6.12.117-1``; of a patch its number, 0 without any; of a commit the
+    first 12 digits of its id."""
     branch: str
     """Versions of one branch descend from each other: ``6.12``."""
     date: str | None = None
@@ -60,9 +75,9 @@ class Version(Model):
     """Suites that have it: ``trixie-security``."""
     packages: tuple[PackageFile, ...] = ()
     """The package itself, and those it needs of the same source. A kernel's have its headers. A
-    patch has none."""
+    patch and a commit have none."""
     says: str = ""
-    """A patch's title."""
+    """Title of a patch or a commit."""
     missing: tuple[str, ...] = ()
     """Packages that it cannot be installed without, and that the archive has dropped."""
     headers: bool = True
@@ -75,8 +90,8 @@ class Version(Model):
 
     @property
     def title(self) -> str:
-        """The package's name and version, or the patch's number and title."""
-        if self.axis is Axis.PATCH:
+        """The package's name and version, or number or id, and title."""
+        if self.axis.built:
             return f"{self.version} ({self.says})"
         return f"{self.packages[0].name} {self.version}"
 

@@ -18,7 +18,12 @@ from lab.report.content.plain_table import PlainTable, plain_table
 
 LINES: Final = 20
 """Most lines of the changelog on the screen."""
-PRODUCT: Final = {Axis.KERNEL: "Linux", Axis.MDADM: "mdadm", Axis.PATCH: "patch"}
+PRODUCT: Final = {
+    Axis.KERNEL: "Linux",
+    Axis.MDADM: "mdadm",
+    Axis.PATCH: "patch",
+    Axis.COMMIT: "commit",
+}
 
 
 def plan_page(record: Bisection, steps: Expected, seconds: float) -> RenderableType:
@@ -29,6 +34,11 @@ def plan_page(record: Bisection, steps: Expected, seconds: float) -> RenderableT
         for one in record.versions:
             table.add_row(one.version, one.says)
         what = f"{count - 1} patches, and the source without them"
+    elif record.axis is Axis.COMMIT:
+        table = plain_table("commit", "date", "title")
+        for one in record.versions:
+            table.add_row(one.version, one.date or "", one.says)
+        what = f"{count} commits"
     else:
         table = plain_table("version", "branch", "date", "release", "package")
         for one in record.versions:
@@ -101,6 +111,11 @@ def result_sentence(record: Bisection) -> str:
         )
     if record.axis is Axis.PATCH:
         return f"The first bad patch is {bad.version}: {bad.says}.{between}"
+    if record.axis is Axis.COMMIT:
+        return (
+            f"The first bad commit is {bad.version} of {bad.date}: {bad.says}. The last good one is"
+            f" {good.version}.{between}"
+        )
     return (
         f"The first bad version is {product} {bad.version} ({bad.date or 'date unknown'}); the"
         f" last good one is {good.version} ({good.date or 'date unknown'}).{between}"
@@ -140,10 +155,15 @@ def _changelog(record: Bisection) -> Iterator[Text]:
     if record.ending is not Ending.FOUND or record.axis is Axis.PATCH:
         return
     about = " about md and block devices" if record.axis is Axis.KERNEL else ""
-    if not record.changelog:
+    if record.axis is Axis.COMMIT:
+        if not record.changelog:
+            return
+        yield Text("The commits between them, the newest first:")
+    elif not record.changelog:
         yield Text(f"The changelog between them has no line{about}.")
         return
-    yield Text(f"The changelog between them{about}:")
+    else:
+        yield Text(f"The changelog between them{about}:")
     yield from (Text(f"  {line}") for line in record.changelog[:LINES])
     if len(record.changelog) > LINES:
         yield Text(f"  and {len(record.changelog) - LINES} more lines in changelog.txt")

@@ -59,7 +59,7 @@ def source_of(
     recipe = image_recipes.as_accepted(recipe, accept_expired=accept_expired)
     plan = build_tree(target, recipe, image.manifest, buildtree.hook())
     with (
-        buildtree.held(plan, image, progress) as tree,
+        buildtree.held(plan, image.name, progress) as tree,
         image_workspace.workspace(f"{guest.image}-patch") as work,
     ):
         progress(f"building {target} without the series", None)
