@@ -37,8 +37,8 @@ DRIVER_SECONDS: Final = 60.0
 """Seconds for the driver of virtual time, assumed; its compiler is fetched each time."""
 PATCH_SECONDS: Final = 40.0
 """Seconds for modules with a patch, their image and its snapshot, assumed."""
-COMMIT_SECONDS: Final = 300.0
-"""Seconds for a kernel of a commit and its driver, assumed; only the first takes longer."""
+COMMIT_SECONDS: Final = 60.0
+"""Seconds for a kernel of a commit and its driver, assumed; the first takes minutes."""
 FETCH_RATE: Final = 4 * MIB
 """Bytes per second of an archive, assumed."""
 FETCH_SECONDS: Final = 10.0
