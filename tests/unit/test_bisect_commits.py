@@ -200,6 +200,9 @@ def test_the_command_line_plans_commits(cli: Cli, repository: Path) -> None:
     assert planned.json["axis"] == "commit"
     shown = cli(*words, "--good", "main~3", "--bad", "main", "--plan")
     assert "4 commits" in shown.stdout
+    both = cli(*words, "--good", "main~3", "--bad", "main", "--axis", "mdadm")
+    assert both.status == 2
+    assert "--axis" in both.stderr
     missing = cli(*words, "--good", "main~3")
     assert missing.status == 2
     assert "--bad is missing" in missing.stderr

@@ -166,6 +166,10 @@ def bisect(
     asked |= ends if series is None else {"--series": series}
     if series is not None and (given := [name for name, value in ends.items() if value]):
         raise InputError(f"{given[0]}: a series is bisected from start to end: leave it out")
+    if axis is Axis.MDADM and (series is not None or tree is not None):
+        raise InputError(
+            "--axis: it is for versions of the archives: leave it out with --series or --tree"
+        )
     if resume is not None:
         if given := [name for name, value in asked.items() if value] + ["--plan"] * plan:
             raise InputError(f"--resume keeps the options it began with: leave out {given[0]}")
