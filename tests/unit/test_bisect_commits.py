@@ -168,7 +168,7 @@ def test_only_first_parents_count(repository: Path) -> None:
     [
         ("main", "main~2", "is not an ancestor of 'main~2'"),
         ("main", "main", "are the same commit"),
-        ("nothing", "main", "the commit 'nothing'"),
+        ("nothing", "main", "there is no commit 'nothing'"),
         ("--output=x", "main", "is not a commit's name"),
     ],
 )

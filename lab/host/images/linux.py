@@ -64,6 +64,8 @@ def commit(repository: Path, name: str) -> Commit:
     if not _NAME.fullmatch(name):
         raise InputError(f"'{name}' is not a commit's name, such as v6.12 or my-branch~3")
     done = _git(repository, "log", "-1", _FORMAT, f"{name}^{{commit}}", "--")
+    if done.status and "bad revision" in done.stderr:
+        raise InputError(f"there is no commit '{name}' in '{repository}'")
     if done.status:
         raise InputError(f"the commit '{name}' in '{repository}': {said(done)}")
     found = _commits(done)[0]
