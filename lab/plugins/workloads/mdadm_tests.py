@@ -55,6 +55,8 @@ _END: Final = re.compile(r"\b(succeeded|FAILED|skipping)\b")
 _BROKEN: Final = re.compile(r"\(KNOWN BROKEN TEST: (.*?)\)")
 _SKIPPED: Final = re.compile(r"^\s*SKIPPING, REASON: (.*)", re.MULTILINE)
 _SKIPPING: Final = re.compile(r"^skipping\.\.\. ", re.MULTILINE)
+_SKIPS: Final = re.compile(r"^\++ (\[.*|'\['.*)\n\++ echo -ne 'skipping\.\.\. '$", re.MULTILINE)
+"""The test's own condition before it skips itself or its rest, as bash traces it (``set -x``)."""
 _KERNEL_ERROR: Final = re.compile(r"error|call trace|segfault", re.IGNORECASE)
 """The suite's own pattern for errors in the kernel's messages after a test (``do_test``)."""
 _OF_KERNEL: Final = "dmesg prints errors"
@@ -171,11 +173,12 @@ def _judged(name: str, ending: Ending, said: str, out: SuiteOutput) -> tuple[End
     """
     log = out.log(name, f"{name}.log").partition("\n## ")[0]
     if ending == "passed":
-        return (
-            ("skipped", "its log says that it was skipped, without a reason")
-            if _SKIPPING.search(log)
-            else (ending, "")
-        )
+        if not _SKIPPING.search(log):
+            return ending, ""
+        condition = _SKIPS.search(log)
+        if condition is None:
+            return "skipped", "its log says that it was skipped, without a reason"
+        return "skipped", f"it skips itself or its rest, since {condition[1]}"
     if ending == "skipped":
         reason = _SKIPPED.search(log)
         return ending, reason[1].strip() if reason else last_line(log)
