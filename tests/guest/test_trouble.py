@@ -175,9 +175,10 @@ def test_a_killed_worker_s_guest_is_garbage(
     (directory,) = lab_home.guests.glob("g*")
     record = guests.read(directory)
     assert record is not None
-    # Both at once: neither can clean up after the other.
+    # The run is stopped first: neither can clean up after the other.
     os.kill(process.pid, signal.SIGSTOP)
     os.kill(record.owner_pid, signal.SIGKILL)
+    wait_for(lambda: not guests.is_owned(record), 30, process)  # it may be writing to a disk
     process.kill()
     process.communicate()
     assert qemu_is_up(lab_home)
