@@ -30,7 +30,7 @@ from lab.host.images import buildtree, virtual_time
 from lab.host.images import recipes as image_recipes
 from lab.host.images import workspace as image_workspace
 from lab.host.images.series import GIT, said
-from lab.host.images.store import Progress, file_sha256
+from lab.host.images.store import Progress
 from lab.host.system import files, paths, process
 from lab.host.system.process import ProcessResult
 
@@ -181,19 +181,16 @@ def _compiled(tree: buildtree.KeptTree, source: Path, work: Path) -> Path:
         shutil.copyfile(virtual_time.SOURCES / name, sources / name)
     config = image_recipes.directory() / CONFIG
     buildtree.run_script(SCRIPT, tree, work / "log", source, out, sources, config)
-    made = out / "bzImage"
-    kernel = paths.kernels() / file_sha256(made)
+    data = (out / "bzImage").read_bytes()
+    (out / "bzImage").unlink()  # the driver is left
+    kernel = paths.kernels() / hashlib.sha256(data).hexdigest()
     driver = virtual_time.own_driver(kernel)
     files.make_directory(paths.kernels())
     if not driver.is_dir():
-        part = work / "own"
-        part.mkdir()
-        for name in ("lab_disk.ko", "lab_hunt.ko", "init"):
-            shutil.copyfile(out / name, part / name)
-        place = paths.kernels() / f".{driver.name}-{os.getpid()}"
-        shutil.copytree(part, place)
-        files.publish(place, driver)
-    files.write(kernel, made.read_bytes())
+        part = paths.kernels() / f".{driver.name}-{os.getpid()}"
+        shutil.copytree(out, part)
+        files.publish(part, driver)
+    files.write(kernel, data)
     return kernel
 
 
