@@ -104,8 +104,8 @@ def built(
 ) -> Path:
     """Return a commit's kernel with its driver of virtual time; build what is missing.
 
-    ``image``: its release's compiler is used. A first build takes minutes, one of a neighbouring
-    commit seconds. ``InputError``: it does not compile, or cannot be configured. ``HostError``: the
+    ``image``: its release's compiler is used. A first build takes minutes, that of a neighbouring
+    commit less than one. ``InputError``: it does not compile, or cannot be configured. ``HostError``: the
     disk is full, or the archive with the compiler is not reached.
     """
     recipe = image_recipes.as_accepted(image_recipes.load(image)[1], accept_expired=accept_expired)
