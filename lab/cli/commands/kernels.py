@@ -136,8 +136,8 @@ def build(
     """Build the kernel of a commit, for guests with either clock.
 
     With a small configuration (images/linux.config), in a root file system of its own, in minutes;
-    a neighbouring commit takes less than one. The repository is not changed. The kernel's path is a value
-    of guest.kernel.
+    a neighbouring commit takes less than one. The repository is not changed. The kernel's path is
+    a value of guest.kernel.
 
     Examples:
         lab kernel build ~/linux

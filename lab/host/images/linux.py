@@ -105,8 +105,8 @@ def built(
     """Return a commit's kernel with its driver of virtual time; build what is missing.
 
     ``image``: its release's compiler is used. A first build takes minutes, that of a neighbouring
-    commit less than one. ``InputError``: it does not compile, or cannot be configured. ``HostError``: the
-    disk is full, or the archive with the compiler is not reached.
+    commit less than one. ``InputError``: it does not compile, or cannot be configured.
+    ``HostError``: the disk is full, or the archive with the compiler is not reached.
     """
     recipe = image_recipes.as_accepted(image_recipes.load(image)[1], accept_expired=accept_expired)
     plan = linux_tree(recipe, buildtree.hook())
