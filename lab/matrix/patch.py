@@ -126,8 +126,8 @@ def matrix_of(asked: Asked, names: Sequence[str], kernel: str | None, work: Path
         catalog.scenario_path(full)
         scenarios.append({"name": full, "set": {"guest.clock": clock}})
     for name, directory in (asked.suites or {}).items():
-        place = str(directory.expanduser().absolute())
-        scenarios.append({"name": name, "set": {f"workloads.{_SUITES[name]}.directory": place}})
+        place = {f"workloads.{_SUITES[name]}.directory": str(directory.expanduser().absolute())}
+        scenarios.append({"name": name, "set": {"guest.clock": clock, **place}})
     if not scenarios:
         raise InputError("nothing is to be run: give --levels, --claims or a test suite")
     for one in scenarios:

@@ -6,6 +6,7 @@ Each part is made once and stored under a digest of its inputs.
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -62,7 +63,7 @@ def prepare(
         )
     files.make_directory(paths.sealed())
     base = _base(image, say)
-    boot = _boot_files(image, say)
+    boot = _boot_files(image, base, say)
     initramfs, driver = HUNTED if guest.disturb or stops else PLAIN
     emulator = accelerator.emulator()
     return SealedKit(
@@ -153,7 +154,7 @@ def _digest(which: str) -> str:
     return hashlib.sha256(bytes(1).join(parts)).hexdigest()
 
 
-def _boot_files(image: Image, say: Say) -> Path:
+def _boot_files(image: Image, base: Path, say: Say) -> Path:
     """Return a directory with driver, init and initramfs for the image's kernel; make it if
     missing."""
     place = boot_place(image)
@@ -167,12 +168,17 @@ def _boot_files(image: Image, say: Say) -> Path:
         files.make_directory(work)
         try:
             _build(image, work)
+            ext4 = ext4_modules(base, str(version), work)
             for initramfs, driver in (PLAIN, HUNTED):
+                modules = [("lab_disk.ko", (work / driver).read_bytes()), *ext4.items()]
                 content = cpio.initramfs(
                     {
                         "init": (0o755, (work / "init").read_bytes()),
-                        "modules/00-lab_disk.ko": (0o644, (work / driver).read_bytes()),
                         "rules": (0o644, (SOURCES / "60-lab-disk.rules").read_bytes()),
+                        **{
+                            f"modules/{n:02}-{name}": (0o644, data)
+                            for n, (name, data) in enumerate(modules)
+                        },
                     }
                 )
                 files.write(work / initramfs, content)
@@ -180,6 +186,43 @@ def _boot_files(image: Image, say: Say) -> Path:
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return place
+
+
+def ext4_modules(base: Path, version: str, work: Path) -> dict[str, bytes]:
+    """Return ext4's modules from an image's file system, in the order of loading.
+
+    None if it is built in, as in Debian's cloud kernels. In ``modules.dep(5)`` a module's last
+    dependency is loaded first. ``version``: the kernel's; ``work``: a directory for a while.
+    """
+    top = f"/usr/lib/modules/{version}"
+
+    def read(name: str) -> bytes:
+        words = ["debugfs", "-R", f"dump {top}/{name} read", str(base)]
+        process.run(words, timeout=60, cwd=work, env=_environment())
+        file = work / "read"
+        data = file.read_bytes() if file.exists() else b""
+        file.unlink(missing_ok=True)
+        return lzma.decompress(data) if data and name.endswith(".xz") else data
+
+    for line in read("modules.dep").decode().splitlines():
+        module, _, needed = line.partition(":")
+        if module.startswith("kernel/fs/ext4/ext4.ko"):
+            found = {
+                Path(name).name.removesuffix(".xz"): read(name)
+                for name in (*reversed(needed.split()), module)
+            }
+            if missing := [name for name, data in found.items() if not data]:
+                raise HostError(
+                    f"the image has no {missing[0]}, without which Linux {version} cannot mount its"
+                    " root file system: build the image anew"
+                )
+            return found
+    return {}
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of host programs, some of which are in ``/usr/sbin``."""
+    return {"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"}
 
 
 def _build(image: Image, work: Path) -> None:
@@ -216,7 +259,7 @@ def _build(image: Image, work: Path) -> None:
             namespaced(words, root=accelerator.is_root()),
             timeout=1800,
             log=work / "log",
-            env={"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"},
+            env=_environment(),
         )
     except ToolError as error:
         raise HostError(
