@@ -1,8 +1,11 @@
 """Compares a scenario's runs without and with a patch series: a verdict for each check. Pure.
 
-A sealed cell's values do not depend on the host, so a value counts as changed if it differs by more
-than the margin in every trial: it is the named amount. In real time it must differ by more than
-noise too, as in ``lab results compare``.
+A sealed cell's values do not depend on the host, so a value counts as changed if its medians differ
+by more than the margin, and all trials of one side are above all of the other. Other code shifts
+times of the guest a little, which can change a value as another seed does. Of trials that come from
+one distribution, six and six are apart with a probability of 1 in 462: it is 2 / C(12, 6) [Wilcoxon
+1945, "Individual comparisons by ranking methods", Biometrics Bulletin 1:80]. In real time a value
+must differ by more than noise too, as in ``lab results compare``.
 """
 
 from __future__ import annotations
@@ -93,6 +96,38 @@ def rows(
     return tuple(found)
 
 
+def differing(sides: Sides, *, margin: float) -> frozenset[str]:
+    """Return the ids of sealed cells, on both sides, in which a value or a claim's verdict differs.
+
+    A cell that is broken on a side is not among them.
+    """
+    if sides.base is None or sides.patched is None:
+        return frozenset()
+    base, patched = sides.base, sides.patched
+    pairs = [
+        (a, b)
+        for a, b in pairs_of(base.result, patched.result)
+        if a.outcome is b.outcome is Outcome.DONE and a.clock is b.clock is CellClock.SEALED
+    ]
+    there = {claim.id: claim for claim in patched.result.claims}
+    compared = {
+        value.cell
+        for claim in base.result.claims
+        if (other := there.get(claim.id)) and _verdicts(claim, other)[0] is not Effect.SAME
+        for value in (*claim.values, *other.values)
+    }
+    return frozenset(
+        name
+        for a, b in pairs
+        if {a.id, b.id} & compared
+        or any(
+            row.verdict is not Effect.SAME
+            for row in _cell(sides, base, patched, (a, b), margin, CERTAIN)
+        )
+        for name in (a.id, b.id)
+    )
+
+
 def _cell(
     sides: Sides,
     base: Side,
@@ -150,6 +185,8 @@ def _cell(
                 effect, reason = Effect.INCONCLUSIVE, "fewer flushes may lose data in a power cut"
             about, texts = f": {one.workload}: {one.metric}", (_number(one), _number(other))
             share = _share(found)
+            if (least := min(len(one.values), len(other.values))) > 1:
+                share += f" in {least} trials"
             changed.append(row(about, texts, effect, difference=share, reason=reason))
         elif found is not None and abs(found) > largest:
             largest, where = abs(found), f"{one.workload}: {one.metric}"

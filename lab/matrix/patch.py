@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.analysis.known_failures import systems
-from lab.analysis.patch import Sides, rows
+from lab.analysis.patch import Sides, differing, rows
 from lab.compile.image.series import Target, target_of
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE, InputError
 from lab.core.versions import in_range
@@ -44,6 +44,8 @@ CLAIMS: Final = ("raid5-parity-last", "degraded", "faults")
 LEVELS: Final = ("0", "1", "4", "5", "6", "10")
 _VIRTUAL: Final = ">=6.1"
 """Kernels with virtual time."""
+TRIALS: Final = 6
+"""Trials in virtual time of a cell in which something differs. The first may differ by chance."""
 _SUITES: Final = {"mdadm-tests": "mdadm", "blktests-md": "blktests"}
 """Scenarios of test suites, and the workload whose directory the user gives."""
 
@@ -61,7 +63,7 @@ class Asked:
     levels: tuple[str, ...] = LEVELS
     suites: Mapping[str, Path] | None = None
     """Directories of test suites, by scenario."""
-    trials: int = 1
+    trials: int | None = None
     accept_expired: bool = False
 
 
@@ -112,7 +114,7 @@ def matrix_of(asked: Asked, names: Sequence[str], kernel: str | None, work: Path
     """
     virtual = kernel is None or in_range(kernel, _VIRTUAL)
     clock = "virtual" if virtual else "real"
-    trials = {"trials": asked.trials} if asked.trials > 1 else {}
+    trials = {"trials": asked.trials} if asked.trials and not virtual else {}
     scenarios: list[dict[str, Any]] = []
     redundant = [int(level) for level in LEVELS if level in asked.levels and level != "0"]
     if redundant:
@@ -178,29 +180,15 @@ def result_of(
     today = datetime.fromisoformat(started).date()
     manifest = made.base.manifest
     base, patched = _by_scenario(record, made.base), _by_scenario(record, made.patched)
-    own = {Path(name).stem: name for name in asked.claims if name.endswith((".yaml", ".yml"))}
+    untested = [
+        f"{job.scenario} on {job.image}: {job.reason.partition(chr(10))[0] or job.state.value}"
+        for name in base
+        for job in (base[name], patched[name])
+        if job.state is not JobState.DONE
+    ]
     found: list[PatchRow] = []
-    untested: list[str] = []
-    for name, job in base.items():
-        other = patched[name]
-        for side in (job, other):
-            if side.state is not JobState.DONE:
-                why = side.reason.partition("\n")[0] or side.state.value
-                untested.append(f"{name} on {side.image}: {why}")
-        if JobState.DONE is job.state is other.state:
-            assert job.run is not None
-            assert other.run is not None
-            run = RunStore(Path(other.run))
-            overrides = run.load_run().overrides
-            sides = Sides(
-                job=job.model_copy(update={"image": asked.image}),
-                image=made.patched.name,
-                base=side_of(RunStore(Path(job.run))),
-                patched=side_of(run),
-                path=own.get(name, ""),
-                overrides=tuple(t for t in overrides if not t.startswith("guest.image=")),
-            )
-            found += rows(sides, margin=margin, expected=expected, today=today)
+    for _, sides in _sides(asked, made, record):
+        found += rows(sides, margin=margin, expected=expected, today=today)
     return PatchResult(
         series=asked.series,
         patches=tuple(
@@ -223,6 +211,48 @@ def result_of(
             else ()
         ),
     )
+
+
+def _sides(
+    asked: Asked, made: Built, record: MatrixRun | None
+) -> Iterator[tuple[tuple[JobRecord, JobRecord], Sides]]:
+    """Yield the two jobs of each scenario that ran on both sides, and their runs."""
+    base, patched = _by_scenario(record, made.base), _by_scenario(record, made.patched)
+    own = {Path(name).stem: name for name in asked.claims if name.endswith((".yaml", ".yml"))}
+    for name, job in base.items():
+        other = patched[name]
+        if JobState.DONE is job.state is other.state:
+            assert job.run is not None
+            assert other.run is not None
+            run = RunStore(Path(other.run))
+            overrides = run.load_run().overrides
+            yield (
+                (job, other),
+                Sides(
+                    job=job.model_copy(update={"image": asked.image}),
+                    image=made.patched.name,
+                    base=side_of(RunStore(Path(job.run))),
+                    patched=side_of(run),
+                    path=own.get(name, ""),
+                    overrides=tuple(t for t in overrides if not t.startswith("guest.image=")),
+                ),
+            )
+
+
+def more_trials(
+    asked: Asked, made: Built, record: MatrixRun, margin: float
+) -> dict[str, dict[str, int]]:
+    """Return by job how many more trials cells need in which something differs."""
+    most, found = asked.trials or TRIALS, {}
+    for jobs, sides in _sides(asked, made, record):
+        cells = differing(sides, margin=margin)
+        for job in jobs:
+            assert job.run is not None
+            points = RunStore(Path(job.run)).load_run().points
+            more = {p[0].id: most - len(p) for p in points if p[0].id in cells and most > len(p)}
+            if more:
+                found[job.id] = more
+    return found
 
 
 def _by_scenario(record: MatrixRun | None, image: Image) -> dict[str, JobRecord]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -21,6 +21,7 @@ from lab.results.documents import result_of
 from lab.results.trend import regressions_of
 from lab.run import execute
 from lab.run.execute import Follower
+from lab.run.more_trials import Run
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
 from lab.run.resume import stored
@@ -41,6 +42,8 @@ class Options:
     """Context manager that is entered when a job begins and left when it ends."""
     ended: Callable[[JobRecord], None]
     """Called with each ended job, after the record was saved."""
+    then: Callable[[JobRecord, RunStore, Run], None] | None = None
+    """Called when a job's cells have run; it may add cells to the run, and run them."""
 
 
 def begin(compiled: CompiledMatrix, planned: MatrixRun) -> Path:
@@ -67,12 +70,15 @@ def resume(compiled: CompiledMatrix, directory: Path) -> MatrixRun:
                 f"the run '{record.id}' has the job '{job.id}', which the matrix has no more",
                 hint="begin a new run; the file may have changed",
             )
+    broken = {p.id for p in record.jobs if p.state in (JobState.BROKEN, JobState.WAITING)}
+    return again(record, broken)
+
+
+def again(record: MatrixRun, jobs: Collection[str]) -> MatrixRun:
+    """Return a record in which these jobs, by id, are to be run; their finished cells are kept."""
     waiting = {"state": JobState.WAITING, "reason": ""}
-    jobs = tuple(
-        p.model_copy(update=waiting) if p.state in (JobState.BROKEN, JobState.WAITING) else p
-        for p in record.jobs
-    )
-    return record.model_copy(update={"jobs": jobs, "finished": None})
+    all_ = tuple(p.model_copy(update=waiting) if p.id in jobs else p for p in record.jobs)
+    return record.model_copy(update={"jobs": all_, "finished": None})
 
 
 def run_jobs(
@@ -118,7 +124,7 @@ def _put(directory: Path, record: MatrixRun, number: int, job: JobRecord) -> Mat
 def _one(
     directory: Path, record: MatrixRun, number: int, job: MatrixJob, options: Options
 ) -> MatrixRun:
-    planned, since = record.jobs[number], clock.now()
+    planned, since, then = record.jobs[number], clock.now(), options.then
     run = [planned.run]
 
     def ended(state: JobState, reason: str = "", reused: int = 0) -> MatrixRun:
@@ -148,6 +154,7 @@ def _one(
                 resume=store,
                 progress=follower.progress,
                 ready=ready,
+                then=None if then is None else lambda store, run: then(planned, store, run),
             )
     except FullError:
         raise

@@ -1,8 +1,8 @@
-"""Further trials of a run with `trials: auto`, until its claims are decided."""
+"""Further trials of the cells of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lab.analysis.judge import wanted
 from lab.compile.scenario.identity import cell_id
@@ -48,13 +48,24 @@ def until_decided(store: RunStore, auto: AutoTrials, at_once: int, run: Run, say
             say(f"claims stay open: {found.stopped}")
         if not found.trials:
             return
-        more = []
-        for name, count in found.trials.items():
-            last = firsts[name][-1]
-            for step in range(1, count + 1):
-                cell = last.cell.model_copy(update={"seed": last.cell.seed + step})
-                more.append(StoredCell(id=cell_id(cell), cell=cell, published=last.published))
-        count = len(found.trials)
-        say(f"claims are open: {len(more)} more trials of {count} cell{'' if count == 1 else 's'}")
-        store.save_run(stored.model_copy(update={"cells": (*stored.cells, *more)}))
-        run([one.cell for one in more])
+        say(f"claims are open: {told(found.trials)}")
+        add_trials(store, found.trials, run)
+
+
+def told(trials: Mapping[str, int]) -> str:
+    """Return these numbers of trials, by cell, in words."""
+    count = len(trials)
+    return f"{sum(trials.values())} more trials of {count} cell{'' if count == 1 else 's'}"
+
+
+def add_trials(store: RunStore, trials: Mapping[str, int], run: Run) -> None:
+    """Add that many trials with new seeds to each of these cells, and run them."""
+    stored = store.load_run()
+    more = []
+    for first, *further in stored.points:
+        last = (first, *further)[-1]
+        for step in range(1, trials.get(first.id, 0) + 1):
+            cell = last.cell.model_copy(update={"seed": last.cell.seed + step})
+            more.append(StoredCell(id=cell_id(cell), cell=cell, published=last.published))
+    store.save_run(stored.model_copy(update={"cells": (*stored.cells, *more)}))
+    run([one.cell for one in more])

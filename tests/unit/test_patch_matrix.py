@@ -48,14 +48,17 @@ def test_levels_limit_what_fio_verifies(
     }
 
 
-def test_trials_are_of_cells_and_not_of_suites(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kernel", "trials"), [("5.10.0-30-amd64", 3), ("6.1.0-1-amd64", 1)])
+def test_in_real_time_trials_are_of_each_cell_and_not_of_suites(
+    tmp_path: Path, kernel: str, trials: int
+) -> None:
     suite = tmp_path / "mdadm"
     (suite / "tests").mkdir(parents=True)
     asked = Asked(
         series="x", levels=("0",), claims=CLAIMS[:1], suites={"mdadm-tests": suite}, trials=3
     )
-    jobs = {job.scenario: job for job in matrix_of(asked, BOTH[:1], None, tmp_path).jobs}
-    assert {cell.trials for cell in jobs["fio-verify-raid0"].cells} == {3}
+    jobs = {job.scenario: job for job in matrix_of(asked, BOTH[:1], kernel, tmp_path).jobs}
+    assert {cell.trials for cell in jobs["fio-verify-raid0"].cells} == {trials}
     assert {cell.trials for cell in jobs["mdadm-tests"].cells} == {1}
     parameters = jobs["mdadm-tests"].cells[0].workloads[0].parameters
     assert parameters["directory"] == str(suite)

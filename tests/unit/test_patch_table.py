@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lab.analysis.compare import Side
-from lab.analysis.patch import FEW, MARGIN, Sides, rows
+from lab.analysis.patch import FEW, MARGIN, Sides, differing, rows
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE
@@ -25,6 +25,7 @@ from lab.model.result.document import (
     CellMeasurement,
     CellResult,
     ClaimResult,
+    ComparedValue,
     Digest,
     MemberCounters,
     Outcome,
@@ -178,6 +179,49 @@ def test_every_trial_must_differ() -> None:
     assert effects(table(base, side({("small", "throughput"): (90.0, 88.0, 82.0)}))) == {}
     apart = side({("small", "throughput"): (70.0, 71.0, 72.0)})
     assert effects(table(base, apart)) == {"small: throughput": Effect.WORSE}
+
+
+def pair(base: Side, patched: Side) -> frozenset[str]:
+    sides = Sides(job=JOB, image="debian-12+md-2", base=base, patched=patched)
+    return differing(sides, margin=MARGIN)
+
+
+def test_cells_that_differ_need_more_trials_on_both_sides() -> None:
+    value = ("small", "throughput")
+    base, patched = side({value: 100.0}), side({value: 60.0}, image="debian-12+md-2")
+    assert pair(base, patched) == {*base.cells, *patched.cells}
+    assert len(pair(base, patched)) == 2
+    assert pair(base, side({value: 100.0}, image="debian-12+md-2")) == frozenset()
+
+
+def test_more_trials_tell_a_change_from_chance() -> None:
+    slow, fast = 2.7e6, 3.2e6
+    value = ("read", "throughput")
+    base = side({value: [slow, slow, slow, fast, slow, slow]})
+    assert effects(table(base, side({value: [fast, slow, slow, fast, fast, fast]}))) == {}
+    changed = table(base, side({value: [2.0e6] * 6}))
+    assert effects(changed) == {"read: throughput": Effect.WORSE}
+    assert changed[1].difference == "-25.9% in 6 trials"
+
+
+def test_more_trials_are_of_sealed_cells_that_ended() -> None:
+    value = ("small", "throughput")
+    base = side({value: 100.0})
+    assert pair(base, side({value: 50.0}, outcome=Outcome.FAILED, reason="mismatch")) == frozenset()
+    real = CellClock.REAL
+    assert pair(side({value: 100.0}, clock=real), side({value: 50.0}, clock=real)) == frozenset()
+
+
+def test_a_verdict_that_differs_needs_more_trials_of_the_claims_cells() -> None:
+    name = cell_id(CELL.model_copy(update={"guest": CELL.guest.model_copy(update={"image": "x"})}))
+    compared = ComparedValue(workload="small", metric="iops", cell=name, measured=1.0)
+
+    def claimed(verdict: Verdict) -> Side:
+        claim = ClaimResult(id="C", says="", verdict=verdict, values=(compared,))
+        return side({("small", "throughput"): 100.0}, claims=(claim,), image="x")
+
+    assert pair(claimed(Verdict.HOLDS), claimed(Verdict.REFUTED)) == {name}
+    assert pair(claimed(Verdict.HOLDS), claimed(Verdict.HOLDS)) == frozenset()
 
 
 def test_rates_and_times_near_the_tools_resolution_are_not_compared() -> None:

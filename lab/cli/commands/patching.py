@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -106,15 +108,18 @@ def patch(
         ),
     ] = "5%",
     trials: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--trials",
             metavar="N",
             min=1,
             max=32,
-            help="Trials of each cell, each with its own seed. A value must differ in all of them.",
+            help="Trials of a cell in which something differs, by default 6. Each has its own seed,"
+            " and a value must differ in all of them. In real time: trials of each cell, by default"
+            " 1.",
+            show_default=False,
         ),
-    ] = 1,
+    ] = None,
     expected: Annotated[
         str | None,
         typer.Option(
@@ -218,7 +223,13 @@ def patch(
             names = (made.base.name, made.patched.name)
             version = made.base.manifest.kernel_version
             compiled = patching.matrix_of(asked, names, version, Path(work))
-            record, directory = _run(context, compiled, how, verbose=verbose)
+            record, directory = _run(
+                context,
+                compiled,
+                how,
+                lambda record: patching.more_trials(asked, made, record, share),
+                verbose=verbose,
+            )
         result = patching.result_of(
             *(asked, made, record, directory), started=started, margin=share, expected=known
         )
@@ -265,12 +276,20 @@ def _plan(
 
 
 def _run(
-    context: typer.Context, compiled: CompiledMatrix, how: RunOptions, *, verbose: bool
+    context: typer.Context,
+    compiled: CompiledMatrix,
+    how: RunOptions,
+    more: Callable[[MatrixRun], dict[str, dict[str, int]]],
+    *,
+    verbose: bool,
 ) -> tuple[MatrixRun, Path]:
-    """Run the jobs on both images; return the record and its directory."""
+    """Run the jobs on both images, then more trials where they differ; return the record and its
+    directory.
+    """
     from lab.cli.display.again import kept_of_patch, told
     from lab.matrix import run as running
     from lab.matrix.plan import host_of, plan_of
+    from lab.run import more_trials
     from lab.store import matrix_runs
 
     warn(*(job.compiled for job in compiled.jobs if job.compiled is not None))
@@ -284,6 +303,14 @@ def _run(
     )
     with told(lambda _: kept_of_patch(context, directory)):
         record = running.run_jobs(compiled, directory, matrix_runs.load(directory), options)
+        if trials := more(record):
+            for job, cells in trials.items():
+                sys.stderr.write(f"{job}: something differs: {more_trials.told(cells)}\n")
+            options = replace(
+                options,
+                then=lambda job, store, run: more_trials.add_trials(store, trials[job.id], run),
+            )
+            record = running.run_jobs(compiled, directory, running.again(record, trials), options)
     return record, directory
 
 
