@@ -49,6 +49,8 @@ SHORT: Final = 0.05
 of faults must differ by more, since they come from the kernel's log and from waiting."""
 CROSSED: Final = 0.01
 """Largest relative difference of a value at which a changed verdict only crosses a limit."""
+DIFFERENT: Final = (Effect.WORSE, Effect.BROKEN, Effect.BETTER)
+"""Verdicts of a test that runs again."""
 FLUSHES: Final = "disk_flushes"
 _TAILS: Final = "clat_"
 """Percentiles and maxima of few requests change with each instruction: they are not compared."""
@@ -94,6 +96,17 @@ def rows(
                 row = row.model_copy(update={"verdict": Effect.INCONCLUSIVE, "reason": reason})
         found.append(row)
     return tuple(found)
+
+
+def confirmed(row: PatchRow, again: PatchRow | None) -> PatchRow:
+    """Return the row of a test; inconclusive if the test did not differ so when it ran again."""
+    bad = (Effect.WORSE, Effect.BROKEN)
+    if row.verdict not in DIFFERENT or again is None or again.verdict is row.verdict:
+        return row
+    if row.verdict in bad and again.verdict in bad:
+        return row
+    reason = f"when it ran again: {again.base}, and with the series {again.patched}"
+    return row.model_copy(update={"verdict": Effect.INCONCLUSIVE, "reason": reason})
 
 
 def differing(sides: Sides, *, margin: float) -> frozenset[str]:

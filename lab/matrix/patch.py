@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from lab.analysis.known_failures import systems
-from lab.analysis.patch import Sides, differing, rows
+from lab.analysis.patch import DIFFERENT, Sides, confirmed, differing, rows
 from lab.compile.image.series import Target, target_of
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE, InputError
 from lab.core.versions import in_range
@@ -107,11 +107,21 @@ def built(asked: Asked, target: Target, series: Series, progress: images.Progres
         )
 
 
-def matrix_of(asked: Asked, names: Sequence[str], kernel: str | None, work: Path) -> CompiledMatrix:
+def matrix_of(
+    asked: Asked,
+    names: Sequence[str],
+    kernel: str | None,
+    work: Path,
+    tests: Mapping[str, Sequence[str]] | None = None,
+) -> CompiledMatrix:
     """Return the checks as a matrix over images of these names; ``work``: a directory for its file.
 
-    ``kernel``: the image's, which decides the clock; ``None``: unknown.
+    ``kernel``: the image's, which decides the clock; ``None``: unknown. ``tests``: only these tests
+    of suites, by scenario.
     """
+    if tests is not None:
+        suites = {name: path for name, path in (asked.suites or {}).items() if name in tests}
+        asked = replace(asked, levels=(), claims=(), suites=suites)
     virtual = kernel is None or in_range(kernel, _VIRTUAL)
     clock = "virtual" if virtual else "real"
     trials = {"trials": asked.trials} if asked.trials and not virtual else {}
@@ -128,8 +138,11 @@ def matrix_of(asked: Asked, names: Sequence[str], kernel: str | None, work: Path
         catalog.scenario_path(full)
         scenarios.append({"name": full, "set": {"guest.clock": clock}})
     for name, directory in (asked.suites or {}).items():
-        place = {f"workloads.{_SUITES[name]}.directory": str(directory.expanduser().absolute())}
-        scenarios.append({"name": name, "set": {"guest.clock": clock, **place}})
+        suite = f"workloads.{_SUITES[name]}"
+        given: dict[str, Any] = {f"{suite}.directory": str(directory.expanduser().absolute())}
+        if tests is not None:
+            given[f"{suite}.tests"] = list(tests[name])
+        scenarios.append({"name": name, "set": {"guest.clock": clock, **given}})
     if not scenarios:
         raise InputError("nothing is to be run: give --levels, --claims or a test suite")
     for one in scenarios:
@@ -175,8 +188,12 @@ def result_of(
     started: str,
     margin: float,
     expected: Sequence[Expected] = (),
+    repeated: MatrixRun | None = None,
 ) -> PatchResult:
-    """Return the table of a series; ``record``: its matrix run (``None``: nothing was run)."""
+    """Return the table of a series; ``record``: its matrix run (``None``: nothing was run).
+
+    ``repeated``: a second run of the tests that differ.
+    """
     today = datetime.fromisoformat(started).date()
     manifest = made.base.manifest
     base, patched = _by_scenario(record, made.base), _by_scenario(record, made.patched)
@@ -189,6 +206,13 @@ def result_of(
     found: list[PatchRow] = []
     for _, sides in _sides(asked, made, record):
         found += rows(sides, margin=margin, expected=expected, today=today)
+    again = {
+        (row.scenario, row.check): row
+        for _, sides in _sides(asked, made, repeated)
+        for row in rows(sides, margin=margin, today=today)
+        if row.check.startswith(f"{_SUITES[row.scenario]}.")
+    }
+    found = [confirmed(row, again.get((row.scenario, row.check))) for row in found]
     return PatchResult(
         series=asked.series,
         patches=tuple(
@@ -252,6 +276,26 @@ def more_trials(
             more = {p[0].id: most - len(p) for p in points if p[0].id in cells and most > len(p)}
             if more:
                 found[job.id] = more
+    return found
+
+
+def tests_that_differ(
+    asked: Asked, made: Built, record: MatrixRun, margin: float, expected: Sequence[Expected]
+) -> dict[str, tuple[str, ...]]:
+    """Return by scenario the tests of a suite with another verdict on the two sides.
+
+    Known failures are not among them.
+    """
+    found, today = {}, datetime.fromisoformat(record.started).date()
+    for (job, _), sides in _sides(asked, made, record):
+        prefix = f"{_SUITES.get(job.scenario, '')}."
+        names = tuple(
+            row.check.removeprefix(prefix)
+            for row in rows(sides, margin=margin, expected=expected, today=today)
+            if row.check.startswith(prefix) and row.verdict in DIFFERENT
+        )
+        if job.scenario in _SUITES and names:
+            found[job.scenario] = names
     return found
 
 

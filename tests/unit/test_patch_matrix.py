@@ -48,6 +48,17 @@ def test_levels_limit_what_fio_verifies(
     }
 
 
+def test_tests_that_differ_run_alone_again(tmp_path: Path) -> None:
+    suite = tmp_path / "mdadm"
+    (suite / "tests").mkdir(parents=True)
+    asked = Asked(series="x", suites={"mdadm-tests": suite, "blktests-md": tmp_path})
+    again = {"mdadm-tests": ("00raid5", "06name")}
+    (job,) = matrix_of(asked, BOTH[:1], "6.1.0-1-amd64", tmp_path, again).jobs
+    (cell,) = job.cells
+    assert cell.workloads[0].parameters["tests"] == ["00raid5", "06name"]
+    assert cell.guest.clock is Clock.VIRTUAL
+
+
 @pytest.mark.parametrize(("kernel", "trials"), [("5.10.0-30-amd64", 3), ("6.1.0-1-amd64", 1)])
 def test_in_real_time_trials_are_of_each_cell_and_not_of_suites(
     tmp_path: Path, kernel: str, trials: int

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lab.analysis.compare import Side
-from lab.analysis.patch import FEW, MARGIN, Sides, differing, rows
+from lab.analysis.patch import FEW, MARGIN, Sides, confirmed, differing, rows
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE
@@ -222,6 +222,34 @@ def test_a_verdict_that_differs_needs_more_trials_of_the_claims_cells() -> None:
 
     assert pair(claimed(Verdict.HOLDS), claimed(Verdict.REFUTED)) == {name}
     assert pair(claimed(Verdict.HOLDS), claimed(Verdict.HOLDS)) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "counts"),
+    [
+        (Effect.WORSE, Effect.WORSE, Effect.WORSE),
+        (Effect.WORSE, Effect.BROKEN, Effect.WORSE),
+        (Effect.BROKEN, Effect.WORSE, Effect.BROKEN),
+        (Effect.WORSE, Effect.SAME, Effect.INCONCLUSIVE),
+        (Effect.WORSE, Effect.BETTER, Effect.INCONCLUSIVE),
+        (Effect.BETTER, Effect.SAME, Effect.INCONCLUSIVE),
+        (Effect.WORSE, None, Effect.WORSE),
+        (Effect.SAME, Effect.WORSE, Effect.SAME),
+    ],
+)
+def test_a_test_that_differs_must_do_so_again(
+    first: Effect, again: Effect | None, counts: Effect
+) -> None:
+    def test(verdict: Effect) -> PatchRow:
+        words = ("holds", "refuted")
+        check = "mdadm.06name"
+        return PatchRow(
+            scenario="mdadm-tests", check=check, base=words[0], patched=words[1], verdict=verdict
+        )
+
+    found = confirmed(test(first), None if again is None else test(again))
+    assert found.verdict is counts
+    assert ("again" in found.reason) is (counts is Effect.INCONCLUSIVE)
 
 
 def test_rates_and_times_near_the_tools_resolution_are_not_compared() -> None:

@@ -218,7 +218,7 @@ def patch(
         with Spinner("preparing both sides") as spinner:
             made = patching.built(asked, target, found, spinner.show)
         started = now()
-        record, directory = None, None
+        record, directory, repeated = None, None, None
         if not made.identical:
             names = (made.base.name, made.patched.name)
             version = made.base.manifest.kernel_version
@@ -230,8 +230,17 @@ def patch(
                 lambda record: patching.more_trials(asked, made, record, share),
                 verbose=verbose,
             )
+            if tests := patching.tests_that_differ(asked, made, record, share, known):
+                for name, differ in tests.items():
+                    sys.stderr.write(f"{name}: runs again on both sides: {', '.join(differ)}\n")
+                compiled = patching.matrix_of(asked, names, version, Path(work), tests)
+                repeated, _ = _run(context, compiled, how, lambda _: {}, verbose=verbose)
         result = patching.result_of(
-            *(asked, made, record, directory), started=started, margin=share, expected=known
+            *(asked, made, record, directory),
+            started=started,
+            margin=share,
+            expected=known,
+            repeated=repeated,
         )
     _write(result, out, junit, markdown)
     if as_json:
