@@ -194,6 +194,16 @@ def test_a_claim_is_repeated_until_it_is_decided_and_other_cells_are_not(tmp_pat
     assert (part.at_least, part.trials) == (pytest.approx(1.01), 17)
 
 
+def test_trials_with_stirred_memory_belong_to_the_same_cell(tmp_path: Path) -> None:
+    played = Played(tmp_path, FASTER, speeds(0.005, c4=1.05))
+    first = cell_id(played.compiled.cells[0])
+    more_trials.add_trials(played.store, {first: 2}, played.run, stirred=True)
+    assert [(c.seed, c.stirred) for c in played.rounds[-1]] == [(2, True), (3, True)]
+    result = result_of(played.store)
+    assert len(result.cells) == 6
+    assert len(result.cells[0].measurements[0].values) == 3
+
+
 def test_cells_of_one_kind_need_fewer_trials(tmp_path: Path) -> None:
     """Six cells show together how far they vary."""
     values = ", ".join(

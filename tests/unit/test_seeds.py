@@ -88,6 +88,23 @@ def test_a_seed_moves_addresses_for_all_programs_of_a_trial(tmp_path: Path) -> N
     assert second == lines(2) - lines(1)
 
 
+def test_a_seed_decides_which_pages_are_free_if_the_cell_says_so(tmp_path: Path) -> None:
+    def lines(seed: int, *, stirred: bool) -> list[str]:
+        cell = compiled(tmp_path, VIRTUAL, f"seed={seed}").base
+        cell = cell.model_copy(update={"stirred": stirred})
+        text = programs(cell_procedure(cell, "/guest")).boots[0]
+        return [line for line in text.splitlines() if "/tmp/.stir" in line]
+
+    assert lines(2, stirred=False) == []
+    second = lines(2, stirred=True)
+    assert second == lines(2, stirred=True) != lines(3, stirred=True)
+    removed = next(line for line in second if line.startswith("rm "))
+    assert 0 < removed.count("/tmp/") < second.index(removed)
+    cell = compiled(tmp_path, VIRTUAL).base
+    assert "stirred" not in cell.model_dump(mode="json")
+    assert cell_id(cell.model_copy(update={"stirred": True})) != cell_id(cell)
+
+
 def test_in_real_time_all_trials_have_one_seed(tmp_path: Path) -> None:
     cell = compiled(tmp_path, "trials=2", "seed=4").base
     assert [cell.seed_of(trial) for trial in (1, 2)] == [4, 4]

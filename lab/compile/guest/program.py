@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from random import Random
 from typing import Final
 
 from lab.compile.guest.disturbance import HANGS, NEVER, disturbance
@@ -44,6 +45,8 @@ CUT: Final = "--8<-- lab --8<--"
 """Line between a workload's output and the counters before and after it."""
 TIMED_OUT: Final = 124
 """Exit status of ``timeout(1)`` after a timeout."""
+_STIRS: Final = 48
+"""Files that are written to memory before a step, of 4 KiB to 1 MiB."""
 POSSIBLE: Final = (
     AskServer,
     AttachDisk,
@@ -247,12 +250,13 @@ class _Builder:
     _running: list[str] = field(default_factory=list)
     _seed: int = 1
     _disturb: bool = False
+    _stir: bool = False
     _stop: int | None = None
 
     def add(self, number: int, step: Step) -> None:
         match step:
             case SealDisks():  # 0 is the root file system's disk
-                self._seed, self._disturb = step.seed, step.disturb
+                self._seed, self._disturb, self._stir = step.seed, step.disturb, step.stir
                 self._slots = {disk.serial: n for n, disk in enumerate(step.disks, 1)}
             case GuestCommand():
                 self._command(number, step.script, step.timeout)
@@ -261,6 +265,7 @@ class _Builder:
                 words = shlex.join((f"{step.timeout:.0f}", step.script, *expected))
                 self._item(number, step.script, (f"check %d {words}",), step.timeout)
             case Timed():
+                self._stirred(number)
                 self._command(number, timed_script(step), step.timeout)
             case WaitFor():
                 expected = [f"{key}={value}" for key, value in step.expect.items()]
@@ -273,6 +278,7 @@ class _Builder:
             case BeginWorkload():
                 if step.before:
                     self._command(number, step.before, _BEFORE)
+                self._stirred(number)
                 tag = f"{step.workload}.{step.trial}"
                 self._lines(f"begin {tag} LIMIT {shlex.quote(step.script)}")
                 self._running.append(tag)
@@ -302,6 +308,11 @@ class _Builder:
                     f"guest.clock: the step '{step.kind}' cannot be done in a sealed guest:"
                     " set it to real"
                 )
+
+    def _stirred(self, number: int) -> None:
+        """Change which pages of memory are free, if the trial asks for it."""
+        if self._stir:
+            self._lines(*stir(self._seed, number))
 
     def done(self) -> Programs:
         texts = []
@@ -401,6 +412,20 @@ def order(slot: int, step: AskServer) -> str:
                 f"guest.clock: a sealed guest's disks do not know '{step.line}': set it to real"
             )
     return f"echo {slot} {' '.join(words[1:])} > {PARAMETERS}/{words[0]}"
+
+
+def stir(seed: int, number: int) -> tuple[str, ...]:
+    """Return shell lines before step ``number``: they write files to the guest's memory, and remove
+    half of them.
+
+    Free pages are other ones then. How contiguous a buffer is decides into how many requests its
+    I/O is split (``bio_split_rw`` in Linux's ``block/blk-merge.c``). Without this it is the boot
+    that decides, and other code boots another way.
+    """
+    drawn = Random(seed << 16 | number)  # noqa: S311
+    names = [f"/tmp/.stir{number}.{n}" for n in range(_STIRS)]  # noqa: S108  in the guest
+    made = [f"head -c {int(2 ** drawn.uniform(12, 20))} /dev/zero >{name}" for name in names]
+    return (*made, f"rm {' '.join(name for name in names if drawn.random() < 0.5)}")
 
 
 def limit(slot: int, step: LimitDisk) -> str:

@@ -479,6 +479,8 @@ class Cell(Model):
     trials: int = Field(default=1, ge=1, le=1000)
     seed: int = Field(default=1, ge=1, le=2_000_000)
     """Seed of the first trial."""
+    stirred: bool = False
+    """The seed also decides which pages of the guest's memory are free."""
     timeout: float = 900.0
 
     def seed_of(self, trial: int) -> int:
@@ -486,11 +488,13 @@ class Cell(Model):
         return self.seed + (trial - 1 if self.guest.clock is Clock.VIRTUAL else 0)
 
     @model_serializer(mode="wrap")
-    def _without_first_seed(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a seed of 1, so that cells keep their ids."""
+    def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a seed of 1 and unstirred memory, so that cells keep their ids."""
         data: dict[str, Any] = whole(self)
         if self.seed == 1:
             data.pop("seed", None)
+        if not self.stirred:
+            data.pop("stirred", None)
         return data
 
     @property
