@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lab.core.printable import printable
 from lab.model.matrix.patch import Effect, PatchResult, PatchRow
-from lab.report.content.plain_table import plain_table
+from lab.report.content.plain_table import PlainTable
 
 _FIRST: Final = (Effect.BROKEN, Effect.WORSE, Effect.BETTER, Effect.INCONCLUSIVE, Effect.SAME)
 """Order of the rows."""
@@ -86,10 +86,11 @@ def _cell(text: str) -> str:
 
 def patch_page(result: PatchResult) -> RenderableType:
     """Return the table for a terminal: what changed, and how many checks are the same."""
-    table = plain_table("scenario", "check", "base", "patched", "difference", "verdict")
+    table = PlainTable("verdict", "check", "values", prose=True, heads=False)
     changed = [row for row in ordered(result.rows) if row.verdict is not Effect.SAME]
     for row in changed:
-        texts = (row.scenario, row.check, row.base, row.patched, row.difference, row.verdict.value)
+        values = ", ".join(filter(None, (f"{row.base} → {row.patched}", row.difference)))
+        texts = (row.verdict.value, f"{row.scenario}: {row.check}", values)
         table.add_row(*map(printable, texts))
     parts: list[RenderableType] = [
         Text(f"patch {number}: {printable(patch.title)}", style="bold")
