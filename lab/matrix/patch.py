@@ -198,7 +198,7 @@ def result_of(
     manifest = made.base.manifest
     base, patched = _by_scenario(record, made.base), _by_scenario(record, made.patched)
     untested = [
-        f"{job.scenario} on {job.image}: {job.reason.partition(chr(10))[0] or job.state.value}"
+        f"{job.scenario} on {job.image}: {''.join(job.reason.splitlines()[:1]) or job.state.value}"
         for name in base
         for job in (base[name], patched[name])
         if job.state is not JobState.DONE

@@ -310,7 +310,7 @@ class _Builder:
                 )
 
     def _stirred(self, number: int) -> None:
-        """Change which pages of memory are free, if the trial asks for it."""
+        """Change which pages of memory are free, if the trial does that."""
         if self._stir:
             self._lines(*stir(self._seed, number))
 

@@ -131,7 +131,11 @@ def _make(
             shutil.copyfile(file, work / image_build.PACKAGES / f"{number}.deb")
         image_debs.write_archive(work / image_build.PACKAGES)
     log, modules_log = work / "build.log", work / "modules.log"
-    building = {**_environment(), **image_build.ENVIRONMENT, "TMPDIR": str(work / "tmp")}
+    building = {
+        **image_workspace.environment(),
+        **image_build.ENVIRONMENT,
+        "TMPDIR": str(work / "tmp"),
+    }
     try:
         if plan.modules:
             progress("building kernel modules", 0.0)
@@ -166,13 +170,7 @@ def _make(
 
 
 def _run(argv: tuple[str, ...], work: Path) -> None:
-    process.run(argv, timeout=600, env=_environment(), cwd=work)
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of build tools. mke2fs and debugfs are in ``/usr/sbin``, which may not
-    be on PATH."""
-    return {"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
+    process.run(argv, timeout=600, env=image_workspace.environment(), cwd=work)
 
 
 def _write(plan: ImageBuild, work: Path) -> None:
@@ -215,7 +213,7 @@ def _check_host(name: str) -> None:
     """``HostError`` if something is missing, with the command that fixes it."""
     root = os.geteuid() == 0
     for program, package in (_TOOLS if root else _TOOLS | _USER_TOOLS).items():
-        if shutil.which(program, path=_environment()["PATH"]) is None:
+        if shutil.which(program, path=image_workspace.environment()["PATH"]) is None:
             raise HostError(
                 f"the image '{name}' cannot be built: the program '{program}' is not installed",
                 hint=f"apt install {package}",
@@ -231,7 +229,11 @@ def _check_host(name: str) -> None:
                     f"--add-subgids 100000-165535 {user}",
                 )
     try:
-        process.run(image_build.namespaced(("true",), root=root), env=_environment(), timeout=20)
+        process.run(
+            image_build.namespaced(("true",), root=root),
+            env=image_workspace.environment(),
+            timeout=20,
+        )
     except LabError as error:
         mend = (
             "give the container CAP_SYS_ADMIN"

@@ -96,7 +96,7 @@ def _make(plan: BuildTree, image: str, place: Path, progress: Progress) -> None:
         (work / "found").mkdir()
         log = work / "log"
         words = image_build.namespaced(plan.command(work), root=os.geteuid() == 0)
-        env = {**_environment(), **image_build.ENVIRONMENT}
+        env = {**image_workspace.environment(), **image_build.ENVIRONMENT}
         try:
             process.run(words, timeout=3600, log=log, env=env)
         except ToolError as error:
@@ -155,7 +155,7 @@ def run_script(name: str, tree: KeptTree, log: Path, *words: str | Path) -> None
     given = ("sh", script, tree.directory / "root", *words)
     argv = image_build.namespaced(tuple(str(w) for w in given), root=os.geteuid() == 0)
     try:
-        process.run(argv, timeout=COMPILING, log=log, env=_environment())
+        process.run(argv, timeout=COMPILING, log=log, env=image_workspace.environment())
     except ToolError as error:
         text = log.read_text(encoding="utf-8", errors="replace")
         if image_log.is_full(text):
@@ -277,7 +277,7 @@ def _replace(image: Image, target: Target, built: Mapping[str, bytes], work: Pat
         script += [f"dump {place} new/{name}.back"]
     (work / "replace").write_text("\n".join(script) + "\n", encoding="utf-8")
     # the same bytes each time: ext4 has times of its own
-    env = {**_environment(), "E2FSPROGS_FAKE_TIME": "1700000000"}
+    env = {**image_workspace.environment(), "E2FSPROGS_FAKE_TIME": "1700000000"}
     process.run(["debugfs", "-w", "-f", "replace", "disk.raw"], timeout=120, cwd=work, env=env)
     for name in places:
         back = new / f"{name}.back"
@@ -294,7 +294,7 @@ def _places(image: Image, target: Target, built: Mapping[str, bytes], work: Path
     modules = f"/usr/lib/modules/{image.manifest.kernel_version}/kernel/drivers/md"
     directory = modules if target is Target.MD else _SBIN
     words = ["debugfs", "-R", f"ls -p {directory}", "disk.raw"]
-    listed = process.run(words, timeout=60, cwd=work, env=_environment()).stdout
+    listed = process.run(words, timeout=60, cwd=work, env=image_workspace.environment()).stdout
     there = {line.split("/")[5] for line in listed.splitlines() if line.count("/") >= 6}
     found = {
         name: f"{directory}/{file}"
@@ -305,7 +305,3 @@ def _places(image: Image, target: Target, built: Mapping[str, bytes], work: Path
     if not found:
         raise InputError(f"the image '{image.name}' has none of {', '.join(sorted(built))}")
     return found
-
-
-def _environment() -> dict[str, str]:
-    return {"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}

@@ -21,6 +21,7 @@ from lab.core.errors import HostError, InputError, ToolError
 from lab.core.units import MIB
 from lab.host.images import packages as image_packages
 from lab.host.images import recipes as image_recipes
+from lab.host.images import workspace as image_workspace
 from lab.host.images.store import file_sha256
 from lab.host.system import accelerator, files, locks, paths, process
 from lab.model.execution.job import SealedKit
@@ -198,7 +199,7 @@ def ext4_modules(base: Path, version: str, work: Path) -> dict[str, bytes]:
 
     def read(name: str) -> bytes:
         words = ["debugfs", "-R", f"dump {top}/{name} read", str(base)]
-        process.run(words, timeout=60, cwd=work, env=_environment())
+        process.run(words, timeout=60, cwd=work, env=image_workspace.environment())
         file = work / "read"
         data = file.read_bytes() if file.exists() else b""
         file.unlink(missing_ok=True)
@@ -218,11 +219,6 @@ def ext4_modules(base: Path, version: str, work: Path) -> dict[str, bytes]:
                 )
             return found
     return {}
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of host programs, some of which are in ``/usr/sbin``."""
-    return {"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"}
 
 
 def _build(image: Image, work: Path) -> None:
@@ -259,7 +255,7 @@ def _build(image: Image, work: Path) -> None:
             namespaced(words, root=accelerator.is_root()),
             timeout=1800,
             log=work / "log",
-            env=_environment(),
+            env=image_workspace.environment(),
         )
     except ToolError as error:
         raise HostError(

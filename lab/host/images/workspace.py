@@ -80,6 +80,12 @@ def _locked(lock: Path, waiting: Callable[[], None]) -> int:
         os.close(descriptor)  # the previous holder has removed the file
 
 
+def environment() -> dict[str, str]:
+    """Return the environment of build tools. mke2fs and debugfs are in ``/usr/sbin``, which may not
+    be on PATH."""
+    return {"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
+
+
 @contextmanager
 def workspace(name: str, parent: Path | None = None) -> Iterator[Path]:
     """Yield a directory to make an image in, on the same file system; remove it at the end.
