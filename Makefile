@@ -17,7 +17,7 @@ setup: ## install what is missing: Debian packages (with sudo, where not root) a
 	@tools/setup.sh
 
 demo: setup ## from a fresh machine to a verdict: boot guests, measure RAID 5, compare with what was published
-	@$(BIN)/lab run scenario raid5-parity-last --clock virtual
+	@$(BIN)/lab run scenario raid5-parity-last --clock virtual --trials auto
 	@$(BIN)/lab up scenario raid5-parity-last --no-run
 
 # No caches (pytest's, Hypothesis' examples): what an earlier run found may not decide this one.

@@ -561,8 +561,11 @@ static u32 lab_depth(const struct lab_entry *e)
 	return e->drive.kind == LAB_DRIVE_HDD ? min_t(u64, e->drive.queue_depth, LAB_DEPTH) : LAB_DEPTH;
 }
 
-/* As many segments as QEMU's virtio-blk, and no other limit of a request's size. */
-#define LAB_SEGMENTS	254
+/*
+ * As many segments as a bio has pages (BIO_MAX_VECS), and no other limit of a request's size: up to
+ * 1 MiB stays one request, whichever pages of memory it has. QEMU's virtio-blk has 254.
+ */
+#define LAB_SEGMENTS	256
 #define LAB_DISCARD	(8u << (30 - SECTOR_SHIFT))
 
 static struct gendisk *lab_alloc_disk(struct lab_disk *d)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from lab.analysis.sequential import EACH, ENOUGH, LOOKS, RANKS, interval, look_after
+from lab.analysis.sequential import EACH, ENOUGH, LOOKS, RANKS, can_decide, interval, look_after
 from lab.core.statistics import Interval, Spread, median_interval, ratio, reach
 from lab.model.result.document import Basis, Part
 
@@ -56,7 +56,8 @@ class Estimate:
 
     def part(self, at_least: float, at_most: float) -> Part:
         """Return the value with its limits."""
-        return _part(self.middle, self.interval, (self,), at_least, at_most)
+        drawn = self.values if self.basis is Basis.SEEDS else ()
+        return _part(self.middle, self.interval, (self,), at_least, at_most, drawn=drawn)
 
 
 def quotient(first: Estimate, second: Estimate, at_least: float, at_most: float) -> Part:
@@ -76,11 +77,12 @@ def quotient(first: Estimate, second: Estimate, at_least: float, at_most: float)
     if not common:
         return _apart(both, at_least, at_most)
     one, other = (_by_seed(e, common) for e in both)
-    logs = [math.log(a / b) for a, b in zip(one, other, strict=True)]
+    ratios = [a / b for a, b in zip(one, other, strict=True)]
+    logs = [math.log(value) for value in ratios]
     kind = _kind(both)
     found = _raised(interval(logs, kind.spread if kind else None))
     middle = found.middle if found else math.exp(median(logs))
-    return _part(middle, found, both, at_least, at_most, trials=len(common))
+    return _part(middle, found, both, at_least, at_most, trials=len(common), drawn=ratios)
 
 
 def _apart(both: tuple[Estimate, Estimate], at_least: float, at_most: float) -> Part:
@@ -96,6 +98,7 @@ def _part(
     at_least: float,
     at_most: float,
     trials: int | None = None,
+    drawn: Sequence[float] = (),
 ) -> Part:
     chance = [e for e in estimates if e.basis not in _CERTAIN] or estimates
     return Part(
@@ -106,6 +109,7 @@ def _part(
         at_most=None if at_most == math.inf else at_most,
         trials=trials or min(len(e.values) for e in chance),
         basis=min((e.basis for e in estimates), key=_WEAKEST.index),
+        decidable=can_decide(drawn, at_least, at_most),
     )
 
 

@@ -24,7 +24,6 @@ from lab.core.statistics import Spread, pooled
 from lab.core.units import format_figure, format_times
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
 from lab.model.result.document import (
-    SAME,
     Basis,
     CellMeasurement,
     CellResult,
@@ -79,8 +78,8 @@ class JudgedCell:
     with an unknown fraction are left out."""
     seeds: tuple[int, ...] = ()
     """Seeds of its trials in virtual time; empty in real time."""
-    drawn: bool = True
-    """Whether results of the cell depend on the seed."""
+    drawn: frozenset[str] = frozenset()
+    """Names of workloads whose values depend on the seed."""
     noise: Mapping[str, Spread] = field(default_factory=dict)
     """In real time: the host's measured noise floor, by metric."""
     disks: str = ""
@@ -114,9 +113,10 @@ def wanted(claims: Sequence[Claim], cells: Sequence[JudgedCell]) -> dict[str, in
     known = _with_kinds(cells)
     open_: list[tuple[int, list[tuple[Value, JudgedCell]]]] = []
     for claim, result in zip(claims, judge(claims, cells), strict=True):
-        tries = [p.trials for p in result.parts if p.basis is Basis.SEEDS and p.holds is None]
+        undecided = [p for p in result.parts if p.holds is None and p.decidable]
+        tries = [p.trials for p in undecided if p.basis is Basis.SEEDS]
         if result.verdict is Verdict.INCONCLUSIVE and tries and _undecided(result):
-            compared = [(v, c) for v, c in _compared(claim, known) if c.drawn and c.seeds]
+            compared = [(v, c) for v, c in _compared(claim, known) if _varies(v, c)]
             open_.append((min(tries), compared))
     found: dict[str, int] = {}
     for trials, compared in open_:
@@ -139,6 +139,10 @@ def wanted(claims: Sequence[Claim], cells: Sequence[JudgedCell]) -> dict[str, in
     return found
 
 
+def _varies(value: Value, cell: JudgedCell) -> bool:
+    return bool(cell.seeds) and value.workload in cell.drawn
+
+
 def _undecided(result: ClaimResult) -> bool:
     """Return whether only its comparisons leave it undecided, and no doubt about its cells."""
     return _all([part.holds for part in result.parts]) is None
@@ -147,9 +151,10 @@ def _undecided(result: ClaimResult) -> bool:
 def _with_kinds(cells: Sequence[JudgedCell]) -> list[JudgedCell]:
     groups: dict[tuple[str, bool, str, str], list[tuple[float, ...]]] = {}
     for cell in cells:
-        if cell.drawn and cell.result.outcome is Outcome.DONE:
+        if cell.result.outcome is Outcome.DONE:
             for one in cell.result.measurements:
-                if min(one.values) > 0 and not cell.result.doubts(one.workload):
+                drawn = one.workload in cell.drawn
+                if drawn and min(one.values) > 0 and not cell.result.doubts(one.workload):
                     key = (cell.disks, bool(cell.seeds), one.workload, one.metric)
                     groups.setdefault(key, []).append(tuple(map(log, one.values)))
     found = {key: Kind(spread=pooled(logs), cells=len(logs)) for key, logs in groups.items()}
@@ -176,7 +181,7 @@ def _as_predicted(cell: JudgedCell) -> JudgedCell:
     )
     update = {"outcome": Outcome.DONE, "measurements": found, "checks": (), "counters": ()}
     return replace(
-        cell, result=cell.result.model_copy(update=update), seeds=(FIRST_SEED,), drawn=False
+        cell, result=cell.result.model_copy(update=update), seeds=(FIRST_SEED,), drawn=frozenset()
     )
 
 
@@ -270,6 +275,8 @@ def _why_open(claim: Claim, parts: Sequence[Part], cells: Sequence[JudgedCell]) 
             return f"seeds change the value, and {trials} ran: {needed}"
         return f"the noise of such values on this host is not known: {needed}, or --clock virtual"
     more = f"the next look is after {look} trials" if look else "no more trials are looked at"
+    if not part.decidable:
+        more = "no further trials can decide it, so many are on both sides"
     used = look_after(part.trials)
     return (
         f"too close to tell: after {used} trials it is between {part.low:.4g} and {part.high:.4g};"
@@ -578,13 +585,18 @@ _FIELDS = {m.name: m.name.removeprefix("disk_") for m in COUNTERS}
 """Field of ``MemberCounters`` to sum for each counted metric."""
 
 
+NEGLIGIBLE: Final = 0.001
+"""Largest relative difference between seeds of a workload in which nothing is drawn. Which pages of
+memory are free changes such values too: by at most 0.0002 (raid5-layouts, six seeds)."""
+
+
 def _estimate(found: CellMeasurement, cell: JudgedCell) -> Estimate:
     """Return a measurement with its seeds or its noise."""
     name, values = (found.workload, found.metric), found.values
-    equal = max(values) - min(values) <= SAME * max(map(abs, values))
+    equal = max(values) - min(values) <= NEGLIGIBLE * max(map(abs, values))
     if name in cell.counted:
         return Estimate(values=values, basis=Basis.COUNTED)
-    if cell.seeds and not cell.drawn and equal:
+    if cell.seeds and equal and found.workload not in cell.drawn:
         return Estimate(values=values, basis=Basis.FIXED)
     kind = cell.kinds.get(name)
     if cell.seeds:

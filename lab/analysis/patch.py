@@ -2,11 +2,11 @@
 
 A sealed cell's values do not depend on the host, so a value counts as changed if its medians differ
 by more than the margin, and all trials of one side are above all of the other. Other code boots
-with other pages of memory free, which changes some values by a sixth; further trials stir them
-(``compile/guest/program.py``). Of trials that come from one distribution, six and six are apart
-with a probability of 1 in 462: it is 2 / C(12, 6) [Wilcoxon 1945, "Individual comparisons by
-ranking methods", Biometrics Bulletin 1:80]. In real time a value must differ by more than noise
-too, as in ``lab results compare``.
+with other pages of memory free, which changes some values by a sixth; seeds of further trials
+decide which are free (``stir`` in ``compile/guest/program.py``). Of trials that come from one
+distribution, six and six are apart with a probability of 1 in 462: it is 2 / C(12, 6) [Wilcoxon
+1945, "Individual comparisons by ranking methods", Biometrics Bulletin 1:80]. In real time a value
+must differ by more than noise too, as in ``lab results compare``.
 """
 
 from __future__ import annotations

@@ -61,6 +61,19 @@ def look_after(trials: int) -> int:
     return max((look for look in LOOKS if look <= trials), default=0)
 
 
+def can_decide(values: Sequence[float], at_least: float, at_most: float) -> bool:
+    """Return whether further trials can put the interval inside the limits, or beyond one of them.
+
+    The last look has the widest rank, so as many values on the wrong side rule an outcome out,
+    whatever comes after them. Its value is exact: it changes no verdict, and needs no allowance.
+    """
+    few = RANKS[MOST]
+    below, above = (sum(v < at_least for v in values), sum(v > at_most for v in values))
+    holds = max(below, above) < few
+    refuted = min(len(values) - below, len(values) - above) < few
+    return holds or refuted
+
+
 def interval(values: Sequence[float], others: Spread | None = None) -> Interval | None:
     """Where the median of all seeds' values lies; ``None``: not known from so few trials.
 

@@ -58,20 +58,14 @@ def told(trials: Mapping[str, int]) -> str:
     return f"{sum(trials.values())} more trials of {count} cell{'' if count == 1 else 's'}"
 
 
-def add_trials(
-    store: RunStore, trials: Mapping[str, int], run: Run, *, stirred: bool = False
-) -> None:
-    """Add that many trials with new seeds to each of these cells, and run them.
-
-    ``stirred``: their seeds also decide which pages of the guest's memory are free.
-    """
+def add_trials(store: RunStore, trials: Mapping[str, int], run: Run) -> None:
+    """Add that many trials with new seeds to each of these cells, and run them."""
     stored = store.load_run()
     more = []
     for first, *further in stored.points:
         last = (first, *further)[-1]
         for step in range(1, trials.get(first.id, 0) + 1):
-            update = {"seed": last.cell.seed + step, "stirred": stirred}
-            cell = last.cell.model_copy(update=update)
+            cell = last.cell.model_copy(update={"seed": last.cell.seed + step})
             more.append(StoredCell(id=cell_id(cell), cell=cell, published=last.published))
     store.save_run(stored.model_copy(update={"cells": (*stored.cells, *more)}))
     run([one.cell for one in more])

@@ -117,7 +117,7 @@ def test_a_guest_whose_power_was_cut_is_a_live_guest_as_others(
     said = lab_home.run("ssh", record.id, "--root", "--", "cat /proc/uptime; ls /dev/md")
     assert said.returncode == 0, said.stderr
     assert "bench" in said.stdout
-    assert lab_home.json("gc")["removed"] == []
+    assert record.id not in lab_home.json("gc")["removed"]
     assert guests.is_alive(record)
 
 
@@ -172,8 +172,15 @@ def test_mds_documented_behaviour_holds(lab_home: Home, image: str, name: str) -
     if name == "faults-modelled" and servers.missing_programs():
         pytest.skip(f"needs {servers.PACKAGES}")
     document = lab_home.json("run", "scenario", name, timeout=1200)
+    timed = {
+        c["id"]
+        for c in document["claims"]
+        if "noise of such values on this host is not known" in c["reason"]
+    }
+    assert timed <= {"FD-slow"}
     assert {c["id"]: (c["verdict"], c["reason"]) for c in document["claims"]} == {
-        c["id"]: ("holds", c["reason"]) for c in document["claims"]
+        c["id"]: ("inconclusive" if c["id"] in timed else "holds", c["reason"])
+        for c in document["claims"]
     }
     assert attempts(lab_home, document) == []
     assert lab_home.left() == []

@@ -43,7 +43,7 @@ def cell(
     )
     one_cell = JudgedCell(result=result, fields=fields, published=published)
     if noise is None:
-        return replace(one_cell, seeds=(1,), drawn=False)
+        return replace(one_cell, seeds=(1,), drawn=frozenset())
     return replace(one_cell, noise={metric: off_by(noise)})
 
 
@@ -181,7 +181,7 @@ def seeded(chunk: AxisValue, *values: float, first: int = 1, **more: Any) -> Jud
     one = Measurement(workload="write", metric="throughput", unit="B/s", values=values)
     result = plain.result.model_copy(update={"measurements": (CellMeasurement.of_seeds(one),)})
     seeds = tuple(range(first, first + len(values)))
-    return replace(plain, result=result, **{"seeds": seeds, "drawn": True} | more)
+    return replace(plain, result=result, **{"seeds": seeds, "drawn": {"write"}} | more)
 
 
 def around(middle: float, off: float, count: int) -> list[float]:
@@ -190,7 +190,7 @@ def around(middle: float, off: float, count: int) -> list[float]:
 
 
 def test_one_trial_without_known_noise_decides_nothing() -> None:
-    real = replace(cell(A, 99e6), seeds=(), drawn=True)
+    real = replace(cell(A, 99e6), seeds=(), drawn=frozenset({"write"}))
     for unknown in (real, seeded(A, 99e6)):
         (result,) = judge([FLOOR], [unknown])
         assert (result.verdict, result.measured) == (INCONCLUSIVE, 99e6)
@@ -205,7 +205,7 @@ def test_one_trial_without_known_noise_decides_nothing() -> None:
 
 
 def test_one_trial_decides_where_no_seed_reaches_and_where_noise_is_known() -> None:
-    fixed = seeded(A, 10.2e6, drawn=False)
+    fixed = seeded(A, 10.2e6, drawn=frozenset())
     (result,) = judge([FLOOR], [fixed])
     assert (result.verdict, result.parts[0].basis) == (HOLDS, Basis.FIXED)
     assert judge([FLOOR], [cell(A, 10.3e6, noise=0.02)])[0].verdict is HOLDS
@@ -214,7 +214,7 @@ def test_one_trial_decides_where_no_seed_reaches_and_where_noise_is_known() -> N
 
 
 def test_trials_that_differ_although_nothing_is_drawn_are_seeds() -> None:
-    (result,) = judge([FLOOR], [seeded(A, 10.2e6, 10.3e6, drawn=False)])
+    (result,) = judge([FLOOR], [seeded(A, 10.2e6, 10.3e6, drawn=frozenset())])
     assert (result.verdict, result.parts[0].basis) == (INCONCLUSIVE, Basis.SEEDS)
 
 
@@ -585,7 +585,7 @@ def test_a_claim_may_speak_of_what_the_disks_counted(
     bound = claim(kind="bound", value=value(A, **more), near=figure, within=0.001)
     for trials in (1, 3):
         cells = counted(A, *THREE_TRIALS[: 2 * trials])
-        assert verdict(bound, replace(cells, seeds=(), drawn=True)) is expected
+        assert verdict(bound, replace(cells, seeds=(), drawn=frozenset({"write"}))) is expected
 
 
 def test_counts_that_differ_between_trials_are_a_range() -> None:

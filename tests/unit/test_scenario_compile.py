@@ -137,7 +137,6 @@ def measured(compiled: Compiled) -> list[JudgedCell]:
                 fields=fields_of(cell, compiled.scenario.claims),
                 published=identity(cell) in compiled.published,
                 seeds=(1,),
-                drawn=False,
             )
         )
     return found

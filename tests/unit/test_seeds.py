@@ -12,7 +12,7 @@ from lab.analysis import measure
 from lab.analysis.predict import predictions
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.program import programs, trials
-from lab.compile.guest.seeds import of_trial
+from lab.compile.guest.seeds import draws, of_trial
 from lab.compile.guest.virtual_time import seal
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
@@ -83,26 +83,22 @@ def test_a_seed_moves_addresses_for_all_programs_of_a_trial(tmp_path: Path) -> N
         return set(programs(cell_procedure(cell, "/guest")).boots[0].splitlines())
 
     second, third = lines(2) - lines(1), lines(3) - lines(1)
-    assert {line.split()[0] for line in second} == {"ulimit", "export", "echo"}
+    assert {line.split()[0] for line in second} == {"ulimit", "export", "echo", "head", "rm"}
     assert not second & third
     assert second == lines(2) - lines(1)
 
 
-def test_a_seed_decides_which_pages_are_free_if_the_cell_says_so(tmp_path: Path) -> None:
-    def lines(seed: int, *, stirred: bool) -> list[str]:
+def test_every_seed_but_the_first_decides_which_pages_are_free(tmp_path: Path) -> None:
+    def lines(seed: int) -> list[str]:
         cell = compiled(tmp_path, VIRTUAL, f"seed={seed}").base
-        cell = cell.model_copy(update={"stirred": stirred})
         text = programs(cell_procedure(cell, "/guest")).boots[0]
         return [line for line in text.splitlines() if "/tmp/.stir" in line]
 
-    assert lines(2, stirred=False) == []
-    second = lines(2, stirred=True)
-    assert second == lines(2, stirred=True) != lines(3, stirred=True)
+    assert lines(1) == []
+    second = lines(2)
+    assert second == lines(2) != lines(3)
     removed = next(line for line in second if line.startswith("rm "))
     assert 0 < removed.count("/tmp/") < second.index(removed)
-    cell = compiled(tmp_path, VIRTUAL).base
-    assert "stirred" not in cell.model_dump(mode="json")
-    assert cell_id(cell.model_copy(update={"stirred": True})) != cell_id(cell)
 
 
 def test_in_real_time_all_trials_have_one_seed(tmp_path: Path) -> None:
@@ -135,6 +131,20 @@ def test_a_sealed_drive_has_a_seed_and_a_throttled_disk_has_none(tmp_path: Path)
 
     assert len({*seeds(1), *seeds(2)}) == 6
     assert [d.drive for d in seal(compiled(tmp_path, VIRTUAL).base, 7).disks] == [{}] * 4
+
+
+def test_seeds_reach_requests_that_are_random_or_longer_than_a_bio(tmp_path: Path) -> None:
+    first = compile_scenario(catalog.scenario_path("raid5-parity-last")).cells[0]
+    assert draws(first) == {"write_stripe"}
+    shorter = compile_scenario(
+        catalog.scenario_path("raid5-parity-last"),
+        overrides=[parse_override("workloads.2.bs=1MiB")],
+    )
+    assert draws(shorter.cells[0]) == frozenset()
+    ordered = compile_scenario(catalog.scenario_path("raid5-layouts")).cells
+    assert {draws(cell) for cell in ordered} == {frozenset()}
+    cell = compile_scenario(catalog.scenario_path("degraded")).cells[0]
+    assert draws(cell) == {workload.name for workload in cell.workloads}
 
 
 @pytest.mark.parametrize("tool", sorted(WORKLOADS))

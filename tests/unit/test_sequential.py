@@ -25,6 +25,7 @@ from lab.analysis.sequential import (
     LOOKS,
     MOST,
     RANKS,
+    can_decide,
     early_error,
     interval,
     look_after,
@@ -223,6 +224,28 @@ def test_what_is_exactly_on_the_margin_is_not_decided(
     dice = random.Random(20)
     seen = [compared(dice, draws, truth=MARGIN, bound=MARGIN)[0] for _ in range(500)]
     assert not any(seen)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, math.inf), (-0.5, 0.5), (-math.inf, 1.0)])
+def test_trials_end_early_only_if_no_later_look_could_decide(low: float, high: float) -> None:
+    dice, ended = random.Random(11), 0
+    for _ in range(400):
+        middle = dice.choice((-1, -0.5, 0, 0.5, 1))
+        values = [middle + dice.gauss(0, 1) for _ in range(MOST)]
+        looked = (n for n in range(MOST) if not can_decide(values[:n], low, high))
+        shown = next(looked, MOST + 1)
+        ended += shown < MOST
+        for look in LOOKS:
+            found = interval(values[:look]) if look >= shown else None
+            assert found is None or found.within(low, high) is None
+        assert shown > max(EARLY)
+    assert ended > 100
+
+
+def test_what_is_on_its_bound_mostly_ends_after_17_trials() -> None:
+    dice = random.Random(12)
+    drawn = [[dice.gauss(0, 1) for _ in range(min(RANKS))] for _ in range(400)]
+    assert sum(not can_decide(values, 0, math.inf) for values in drawn) > 0.9 * len(drawn)
 
 
 def test_the_early_looks_spend_what_they_may(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,7 +193,7 @@ def test_claims_about_what_is_not_steady_are_inconclusive(
             ),
         ),
     )
-    judged = JudgedCell(result=result, fields={}, published=True, seeds=(1, 2), drawn=False)
+    judged = JudgedCell(result=result, fields={}, published=True, seeds=(1, 2))
     (found,) = judge([claim], [judged])
     assert found.verdict is verdict
     assert ("did not become steady" in found.reason) is not passed

@@ -317,9 +317,7 @@ def _run(
                 sys.stderr.write(f"{job}: something differs: {more_trials.told(cells)}\n")
             options = replace(
                 options,
-                then=lambda job, store, run: more_trials.add_trials(
-                    store, trials[job.id], run, stirred=True
-                ),
+                then=lambda job, store, run: more_trials.add_trials(store, trials[job.id], run),
             )
             record = running.run_jobs(compiled, directory, running.again(record, trials), options)
     return record, directory

@@ -18,7 +18,7 @@ from random import Random
 from typing import Final
 
 from lab.compile.guest.disturbance import HANGS, NEVER, disturbance
-from lab.compile.guest.seeds import addresses
+from lab.compile.guest.seeds import FIRST, addresses
 from lab.core.errors import InputError
 from lab.md.steps.verify import SUPERBLOCKS
 from lab.model.execution.procedure import (
@@ -250,13 +250,12 @@ class _Builder:
     _running: list[str] = field(default_factory=list)
     _seed: int = 1
     _disturb: bool = False
-    _stir: bool = False
     _stop: int | None = None
 
     def add(self, number: int, step: Step) -> None:
         match step:
             case SealDisks():  # 0 is the root file system's disk
-                self._seed, self._disturb, self._stir = step.seed, step.disturb, step.stir
+                self._seed, self._disturb = step.seed, step.disturb
                 self._slots = {disk.serial: n for n, disk in enumerate(step.disks, 1)}
             case GuestCommand():
                 self._command(number, step.script, step.timeout)
@@ -265,7 +264,7 @@ class _Builder:
                 words = shlex.join((f"{step.timeout:.0f}", step.script, *expected))
                 self._item(number, step.script, (f"check %d {words}",), step.timeout)
             case Timed():
-                self._stirred(number)
+                self._free_pages(number)
                 self._command(number, timed_script(step), step.timeout)
             case WaitFor():
                 expected = [f"{key}={value}" for key, value in step.expect.items()]
@@ -278,7 +277,7 @@ class _Builder:
             case BeginWorkload():
                 if step.before:
                     self._command(number, step.before, _BEFORE)
-                self._stirred(number)
+                self._free_pages(number)
                 tag = f"{step.workload}.{step.trial}"
                 self._lines(f"begin {tag} LIMIT {shlex.quote(step.script)}")
                 self._running.append(tag)
@@ -309,9 +308,9 @@ class _Builder:
                     " set it to real"
                 )
 
-    def _stirred(self, number: int) -> None:
-        """Change which pages of memory are free, if the trial does that."""
-        if self._stir:
+    def _free_pages(self, number: int) -> None:
+        """Let the seed decide which pages of memory are free, as ``addresses`` does for theirs."""
+        if self._seed != FIRST:
             self._lines(*stir(self._seed, number))
 
     def done(self) -> Programs:
@@ -415,15 +414,15 @@ def order(slot: int, step: AskServer) -> str:
 
 
 def stir(seed: int, number: int) -> tuple[str, ...]:
-    """Return shell lines before step ``number``: they write files to the guest's memory, and remove
-    half of them.
+    """Return shell lines before step ``number``: they write files to the guest's memory, over those
+    of the step before, and remove half of them.
 
     Free pages are other ones then. How contiguous a buffer is decides into how many requests its
     I/O is split (``bio_split_rw`` in Linux's ``block/blk-merge.c``). Without this it is the boot
-    that decides, and other code boots another way.
+    that decides, which is the same for all seeds, and other code boots another way.
     """
     drawn = Random(seed << 16 | number)  # noqa: S311
-    names = [f"/tmp/.stir{number}.{n}" for n in range(_STIRS)]  # noqa: S108  in the guest
+    names = [f"/tmp/.stir.{n}" for n in range(_STIRS)]  # noqa: S108  in the guest
     made = [f"head -c {int(2 ** drawn.uniform(12, 20))} /dev/zero >{name}" for name in names]
     return (*made, f"rm {' '.join(name for name in names if drawn.random() < 0.5)}")
 

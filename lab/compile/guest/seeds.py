@@ -1,8 +1,9 @@
 """Seeds of trials.
 
 In virtual time trial k of a cell has seed ``cell.seed + k - 1``. It decides the angles of drives,
-the places that workloads draw, and memory addresses of processes. Seed 1 changes nothing. The boot
-is the same for all seeds, so that all trials start from one snapshot.
+the places that workloads draw, memory addresses of processes, and which pages of memory are free
+before a workload (``stir`` in ``program.py``). Seed 1 changes nothing. The boot is the same for all
+seeds, so that all trials start from one snapshot.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from lab.plugins import catalog
 STRIDE: Final = 100_003
 """Difference between the drives' seeds of two trials: a serial adds up to 100,000 to a seed."""
 FIRST: Final = 1
+ONE_REQUEST: Final = 1 << 20
+"""Bytes of the longest request that is one bio wherever its pages are: 256 of 4 KiB
+(``BIO_MAX_VECS`` in Linux's ``include/linux/bio.h``, and ``LAB_SEGMENTS`` of the driver)."""
 
 
 def of_trial(cell: Cell, trial: int) -> Cell:
@@ -36,27 +40,29 @@ def seeds_of(cell: Cell) -> tuple[int, ...]:
     return tuple(cell.seed_of(trial) for trial in range(1, cell.trials + 1))
 
 
-def draws(cell: Cell) -> bool:
-    """Whether a seed decides anything of a cell but addresses and names.
+def draws(cell: Cell) -> frozenset[str]:
+    """Return the names of workloads whose values depend on the seed.
 
-    A file system draws too: where it puts files depends on random numbers.
+    With a file system it is all: where it puts files depends on random numbers.
     """
     zfs = cell.array is not None and cell.array.kind == "zfs"
-    return (
-        zfs
-        or cell.filesystem is not None
-        or any(_disk(disk, FIRST + 1) != disk for disk in cell.disks)
-        or any(map(_draws, cell.workloads))
-    )
+    if zfs or cell.filesystem or any(_disk(disk, FIRST + 1) != disk for disk in cell.disks):
+        return frozenset(workload.name for workload in cell.workloads)
+    return frozenset(workload.name for workload in cell.workloads if _draws(workload))
 
 
 def _draws(workload: Workload) -> bool:
-    """Whether a seed decides which requests a workload makes."""
+    """Whether a seed decides which requests a workload makes.
+
+    Those in order and past the page cache are always the same up to ``ONE_REQUEST``. Longer ones
+    are split where the pages of the buffer say so.
+    """
     tool = catalog.workload(workload.tool)
     parameters = tool.parameters.model_validate(workload.parameters, context=KEPT)
     stream = tool.stream(parameters)
-    ordered = stream is not None and not stream.random
-    return not ordered and tool.seeded(parameters, FIRST + 1) is not parameters
+    if stream is None or stream.random:
+        return tool.seeded(parameters, FIRST + 1) is not parameters
+    return stream.block > ONE_REQUEST
 
 
 def _disk(disk: Disk, seed: int) -> Disk:

@@ -121,7 +121,7 @@ def seal(cell: Cell, seed: int = 1) -> SealDisks:
                 drive=asdict(integers(drive, serial)) if drive else {},
             )
         )
-    return SealDisks(disks=tuple(disks), seed=seed, disturb=cell.guest.disturb, stir=cell.stirred)
+    return SealDisks(disks=tuple(disks), seed=seed, disturb=cell.guest.disturb)
 
 
 def _limits(disk: Disk) -> Iterator[tuple[str, DiskLimit]]:

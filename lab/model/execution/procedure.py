@@ -754,8 +754,6 @@ class SealDisks(HostStep):
     """Seed of the trial."""
     disturb: bool = False
     """The seed disturbs requests and threads."""
-    stir: bool = False
-    """The seed decides which pages of memory are free before each workload."""
 
     @override
     def shell(self) -> Iterator[str]:

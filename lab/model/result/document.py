@@ -258,6 +258,8 @@ class Part(Model):
     trials: int
     """Of the cell with fewest."""
     basis: Basis
+    decidable: bool = True
+    """``False``: whatever further trials measure, the interval stays across a limit."""
 
     @property
     def holds(self) -> bool | None:

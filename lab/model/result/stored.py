@@ -78,7 +78,7 @@ class StoredRun(Model):
         """The cells; with `trials: auto`, those of all seeds of a cell together, by seed."""
         found: dict[str, list[StoredCell]] = {}
         for stored in self.cells:
-            seedless = stored.cell.model_copy(update={"seed": 1, "stirred": False})
+            seedless = stored.cell.model_copy(update={"seed": 1})
             found.setdefault(seedless.model_dump_json(), []).append(stored)
         return tuple(tuple(sorted(group, key=lambda s: s.cell.seed)) for group in found.values())
 

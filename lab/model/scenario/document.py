@@ -479,8 +479,6 @@ class Cell(Model):
     trials: int = Field(default=1, ge=1, le=1000)
     seed: int = Field(default=1, ge=1, le=2_000_000)
     """Seed of the first trial."""
-    stirred: bool = False
-    """The seed also decides which pages of the guest's memory are free."""
     timeout: float = 900.0
 
     def seed_of(self, trial: int) -> int:
@@ -489,12 +487,10 @@ class Cell(Model):
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a seed of 1 and unstirred memory, so that cells keep their ids."""
+        """Leave out a seed of 1, so that cells keep their ids."""
         data: dict[str, Any] = whole(self)
         if self.seed == 1:
             data.pop("seed", None)
-        if not self.stirred:
-            data.pop("stirred", None)
         return data
 
     @property
