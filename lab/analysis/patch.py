@@ -52,7 +52,13 @@ CROSSED: Final = 0.01
 """Largest relative difference of a value at which a changed verdict only crosses a limit."""
 DIFFERENT: Final = (Effect.WORSE, Effect.BROKEN, Effect.BETTER)
 """Verdicts of a test that runs again."""
-FLUSHES: Final = "disk_flushes"
+_SHORTER: Final = "a shorter resync may leave out blocks that need it"
+DOUBTED: Final = {
+    "disk_flushes": "fewer flushes may lose data in a power cut",
+    "read_bytes": _SHORTER,
+    "sync_seconds": _SHORTER,
+}
+"""Metrics that are never better for being less, and why."""
 _TAILS: Final = "clat_"
 """Percentiles and maxima of few requests change with each instruction: they are not compared."""
 
@@ -195,8 +201,8 @@ def _cell(
         )
         if effect is not Effect.SAME:
             reason = ""
-            if effect is Effect.BETTER and one.metric == FLUSHES:
-                effect, reason = Effect.INCONCLUSIVE, "fewer flushes may lose data in a power cut"
+            if effect is Effect.BETTER and one.metric in DOUBTED:
+                effect, reason = Effect.INCONCLUSIVE, DOUBTED[one.metric]
             about, texts = f": {one.workload}: {one.metric}", (_number(one), _number(other))
             share = _share(found)
             if (least := min(len(one.values), len(other.values))) > 1:
