@@ -7,8 +7,9 @@
   python -m bench.claims table DIRECTORY   docs/claims.json and docs/claims.md from the runs there,
                                            judged again; other scenarios keep the runs that they
                                            have in docs/claims.json
-  python -m bench.claims differ DIRECTORY OTHER   decided verdicts that differ between the two: runs
-                                           with other seeds. Exit status 1: more than one differs
+  python -m bench.claims differ RUNS OTHER decided verdicts that differ between the two, which have
+                                           other seeds. Each is a directory of runs, or what `table`
+                                           wrote (claims.json). Exit status 1: more than one differs
   python -m bench.claims page              docs/claims.md from docs/claims.json
 
 Questions of the posts and differences from their hardware are in ``docs/posts.yaml``. What a claim
@@ -470,8 +471,10 @@ def main(words: Sequence[str] | None = None, lab: Command = LAB) -> int:
         data_at = DATA if given.out is None else out.with_suffix(".json")
         if given.command == "differ":
             if given.other is None:
-                raise ValueError("differ needs two directories")
-            both = (_runs_in(given.directory), _runs_in(given.other))
+                raise ValueError("differ needs two directories or claims.json files")
+            both = [
+                _read(p) if p.is_file() else _runs_in(p) for p in (given.directory, given.other)
+            ]
             common, found = differing(*both)
             print(*found, f"{len(found)} of {common} decided verdicts differ", sep="\n")
             return int(len(found) > 1)

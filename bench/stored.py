@@ -125,7 +125,7 @@ def arguments(description: str | None, *more: str) -> argparse.ArgumentParser:
     parser.add_argument("command", choices=(*more, "run", "table"))
     parser.add_argument("directory", type=Path, nargs=None if "page" not in more else "?")
     if "differ" in more:
-        parser.add_argument("other", type=Path, nargs="?", help="differ: the other directory")
+        parser.add_argument("other", type=Path, nargs="?", help="differ: the other runs")
     parser.add_argument("--jobs", help="run: guests at once, as of `lab run`")
     parser.add_argument("--clock", help="run: real or virtual, as of `lab run`")
     parser.add_argument("--seed", type=int, help="run: of the first trial, as of `lab run`")

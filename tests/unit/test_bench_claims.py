@@ -273,7 +273,7 @@ def test_without_a_run_there_is_no_table(tmp_path: Path) -> None:
 
 
 def test_runs_of_other_scenarios_are_kept_and_those_with_other_seeds_compared(
-    tmp_path: Path,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored_run(tmp_path / "a" / "runs")
     one = claims.run_of(finished([tmp_path / "a"])["raid5-parity-last"])
@@ -299,3 +299,7 @@ def test_runs_of_other_scenarios_are_kept_and_those_with_other_seeds_compared(
     undecided = one.model_copy(update={"rows": (open_,)})
     assert claims.differing(Data(runs=(undecided,)), Data(runs=(runs[1],))) == (0, [])
     assert claims.main(["differ", str(tmp_path / "a")]) == 2
+    for name, run in zip("ab", runs, strict=True):
+        (tmp_path / f"{name}.json").write_text(Data(runs=(run,)).model_dump_json())
+    assert claims.main(["differ", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
+    assert "S004-9: holds, refuted\n1 of 1 decided verdicts differ" in capsys.readouterr().out
