@@ -272,7 +272,7 @@ def _why_open(claim: Claim, parts: Sequence[Part], cells: Sequence[JudgedCell]) 
     if part.low is None or part.high is None:
         needed = f"{look} trials are needed"
         if part.basis is Basis.SEEDS:
-            return f"seeds change the value, and {trials} ran: {needed}"
+            return f"seeds change the value, and {trials} ran: {needed}, as by --trials auto"
         return f"the noise of such values on this host is not known: {needed}, or --clock virtual"
     more = f"the next look is after {look} trials" if look else "no more trials are looked at"
     if not part.decidable:

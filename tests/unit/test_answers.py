@@ -182,7 +182,7 @@ def test_each_outcome_has_its_sentence_with_values_as_reports_write_them() -> No
 
 
 def test_what_is_open_has_the_labs_own_sentence() -> None:
-    few = "seeds change the value, and 1 trial ran: 4 trials are needed"
+    few = "seeds change the value, and 1 trial ran: 4 trials are needed, as by --trials auto"
     found = result(Verdict.INCONCLUSIVE, reason=few)
     assert sentences([claim()], found) == (f"“So” is not decided: {few}.",)
     waiting = result(Verdict.NOT_TESTED, reason=UNDER_WAY, values=(), measured=None)

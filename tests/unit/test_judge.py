@@ -199,7 +199,7 @@ def test_one_trial_without_known_noise_decides_nothing() -> None:
         "noise of such values on this host is not known: 17 trials are needed, or --clock virtual"
         in judge([FLOOR], [real])[0].reason
     )
-    assert "seeds change the value, and 1 trial ran: 17 trials are needed" in (
+    assert "seeds change the value, and 1 trial ran: 17 trials are needed, as by --trials auto" in (
         judge([FLOOR], [seeded(A, 99e6)])[0].reason
     )
 
