@@ -251,9 +251,9 @@ def _summary(every: Sequence[Told], posts: Mapping[str, Post]) -> Iterator[str]:
     own = [one for one in every if one.post]
     counts = _counts(own)
     yield (
-        f"{len(own)} claims of the posts are checked. Hold: {counts[0]}. Refuted: {counts[1]}. Open:"
-        f" {counts[2] + counts[3]}, of which {counts[2]} are inconclusive and {counts[3]} were not"
-        " run or not tested."
+        f"{len(own)} claims of the posts are checked. Hold: {counts[0]}. Refuted: {counts[1]}."
+        f" Open: {counts[2] + counts[3]}, of which {counts[2]} are inconclusive and {counts[3]}"
+        " were not run or not tested."
     )
     yield ""
     yield "| post | claims | hold | refuted | inconclusive | not run |"

@@ -84,7 +84,8 @@ def test_each_claim_is_open_since_the_noise_of_this_new_home_is_not_known(docume
 
 
 def test_in_virtual_time_every_claim_holds(lab_home: Home) -> None:
-    found = lab_home.json("run", "scenario", "raid5-parity-last", "--clock", "virtual", "--trials", "auto")
+    options = ("--clock", "virtual", "--trials", "auto")
+    found = lab_home.json("run", "scenario", "raid5-parity-last", *options)
     assert {c["verdict"] for c in found["claims"]} == {"holds"}
 
 
