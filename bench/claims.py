@@ -67,6 +67,8 @@ class Post(Model):
     """``if_holds`` and ``if_refuted`` of one or two claims, by id."""
     differs: str
     """How its hardware differs, and what that may change."""
+    unchecked: Mapping[str, str] = {}
+    """What a check would take, by the sentence that no scenario checks."""
 
 
 class Row(Model):
@@ -239,6 +241,9 @@ def page(data: Data, every: Sequence[Told], posts: Mapping[str, Post]) -> str:
         lines += ["", f"## {post.title}", "", f"**Question.** {_flat(post.question)}", ""]
         lines += [f"**Answer.** {' '.join(_answered(post, every))}", "", *_table(own), ""]
         lines += [f"**What differs from the post's hardware.** {_flat(post.differs)}"]
+        if post.unchecked:
+            lines += ["", "**Not checked**, and what a check would take:", ""]
+            lines += [f"- “{_flat(s)}” {_flat(takes)}" for s, takes in post.unchecked.items()]
     sourced = [one for one in every if not one.post and not one.claim.ours]
     lines += ["", "## Claims of documentation and data sheets", "", *_table(sourced)]
     lines += ["", "## Our own claims", ""]
@@ -253,7 +258,8 @@ def _summary(every: Sequence[Told], posts: Mapping[str, Post]) -> Iterator[str]:
     yield (
         f"{len(own)} claims of the posts are checked. Hold: {counts[0]}. Refuted: {counts[1]}."
         f" Open: {counts[2] + counts[3]}, of which {counts[2]} are inconclusive and {counts[3]}"
-        " were not run or not tested."
+        f" were not run or not tested. {sum(len(p.unchecked) for p in posts.values())} more are not"
+        " checked; what a check would take stands with their post."
     )
     yield ""
     yield "| post | claims | hold | refuted | inconclusive | not run |"
@@ -392,8 +398,9 @@ def interval_text(claim: Claim, part: Part) -> str:
         return "exact"
     if isinstance(claim.expect, Bound):
         low, high = (format_figure(claim.expect.value.metric, v) for v in (part.low, part.high))
-        return f"{low} – {high}"
-    return f"{format_times(part.low)} – {format_times(part.high)} times"
+        return low if low == high else f"{low} – {high}"
+    low, high = format_times(part.low), format_times(part.high)
+    return f"{low} times" if low == high else f"{low} – {high} times"
 
 
 def trials_text(part: Part) -> str:

@@ -72,6 +72,8 @@ def test_a_row_has_units_interval_trials_seeds_clock_and_mechanism() -> None:
     assert columns(made(part={"low": None, "high": None}))["interval"] == "unknown"
     bound = {"low": 10e6, "high": 11e6, "at_least": 9e6}
     assert columns(made(name="S004-1", part=bound))["interval"] == "10.0 MB/s – 11.0 MB/s"
+    narrow = {"low": 10.71e6, "high": 10.72e6, "at_least": 9e6}
+    assert columns(made(name="S004-1", part=narrow))["interval"] == "10.7 MB/s"
 
 
 def test_the_interval_is_that_of_the_comparison_that_decides() -> None:
@@ -133,6 +135,8 @@ def test_a_post_has_its_question_its_answer_and_what_differs() -> None:
         assert f"**Question.** {post.question}" in text
         assert len(post.answer) <= 2
         assert " ".join(post.differs.split()) in text
+        for sentence, takes in post.unchecked.items():
+            assert f"- “{sentence}” {takes.strip()}\n" in text
     assert "faster with the larger chunk: 147/s with 512 KiB, and 131/s with 64 KiB." in text
     ours = text.partition("## Our own claims")[2]
     assert "| S004-7 |" in ours
