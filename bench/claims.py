@@ -450,7 +450,10 @@ def _runs(data: Data) -> Iterator[str]:
         )
     yield ""
     minutes = sum(run.seconds for run in data.runs) / 60
-    yield f"{len(data.runs)} scenarios one after another: {minutes:.0f} minutes."
+    yield (
+        f"{len(data.runs)} scenarios one after another: {minutes:.0f} minutes, without trials that"
+        " were at hand from an earlier run."
+    )
 
 
 def _at(moment: str) -> float:

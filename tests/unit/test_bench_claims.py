@@ -74,6 +74,7 @@ def test_a_row_has_units_interval_trials_seeds_clock_and_mechanism() -> None:
     assert columns(made(name="S004-1", part=bound))["interval"] == "10.0 MB/s – 11.0 MB/s"
     narrow = {"low": 10.71e6, "high": 10.72e6, "at_least": 9e6}
     assert columns(made(name="S004-1", part=narrow))["interval"] == "10.7 MB/s"
+    assert columns(made(part={"low": 1.5, "high": 1.50001}))["interval"] == "1.500 times"
 
 
 def test_the_interval_is_that_of_the_comparison_that_decides() -> None:
