@@ -23,7 +23,6 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from math import exp, log
 from pathlib import Path
 from typing import Final
@@ -54,6 +53,8 @@ OF_POST: Final = re.compile(r"S00\d(?=-)")
 SURPRISES: Final = 3
 VALUES: Final = 6
 """Most values in a table's cell."""
+AT_ONCE: Final = 2
+"""Trials that run at the same time on a host with two processors, which is what times are for."""
 NOT_RUN: Final = "not run"
 DECIDED: Final = (Verdict.HOLDS, Verdict.REFUTED)
 
@@ -88,6 +89,7 @@ class Run(Model):
     scenario: str
     started: str
     seconds: float
+    """Host seconds of all trials, ``AT_ONCE`` at a time."""
     cells: int
     done: int
     lab: str = "?"
@@ -165,7 +167,7 @@ def run_of(store: RunStore) -> Run:
     return Run(
         scenario=stored.scenario,
         started=stored.started,
-        seconds=_at(stored.finished or stored.started) - _at(stored.started),
+        seconds=sum(cell.seconds.total for cell in result.cells) / AT_ONCE,
         cells=len(result.cells),
         done=sum(cell.outcome == "done" for cell in result.cells),
         lab=facts.get("lab", "?"),
@@ -451,13 +453,10 @@ def _runs(data: Data) -> Iterator[str]:
     yield ""
     minutes = sum(run.seconds for run in data.runs) / 60
     yield (
-        f"{len(data.runs)} scenarios one after another: {minutes:.0f} minutes, without trials that"
-        " were at hand from an earlier run."
+        f"{len(data.runs)} scenarios, two trials at a time: {minutes:.0f} minutes. Trials that were"
+        " at hand from an earlier run are counted. The boot before each snapshot, and the wait for"
+        " the last trial of a round, are not."
     )
-
-
-def _at(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp()
 
 
 def _flat(text: str) -> str:

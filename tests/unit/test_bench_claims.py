@@ -158,11 +158,15 @@ def test_sentences_of_posts_are_checked_as_those_of_scenarios(tmp_path: Path) ->
 
 def test_a_stored_run_gives_its_rows_again_from_the_file(tmp_path: Path) -> None:
     stored_run(tmp_path / "runs")
+    for seconds, path in zip((100.0, 140.0), tmp_path.glob("runs/**/outcome.json"), strict=False):
+        outcome = json.loads(path.read_text())
+        path.write_text(json.dumps({**outcome, "seconds": {"total": seconds}}))
     out = tmp_path / "c.md"
     assert claims.main(["table", str(tmp_path), "--out", str(out)]) == 0
     text = out.read_text()
     assert "| S004-1 | Five disks with parity-last write 10 MB/s (“" in text
     assert "| raid5-parity-last | 2025-06-10T12:00:00+00:00 | 2 of 3 | 120 |" in text
+    assert "1 scenarios, two trials at a time: 2 minutes." in text
     assert claims.main(["page", "--out", str(out)]) == 0
     assert out.read_text() == text
     data = json.loads(out.with_suffix(".json").read_text())
