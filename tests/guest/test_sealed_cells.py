@@ -12,10 +12,11 @@ from lab.compile.cell.procedure import cell_procedure
 from lab.compile.scenario.document import compile_scenario
 from lab.core.yaml import parse_override
 from lab.host import images
+from lab.host.guest.virtual import region_file
 from lab.host.guest.virtual.sealed import SealedBackend
 from lab.host.images import virtual_time
 from lab.model.execution.job import CellJob, SealedKit
-from lab.model.execution.procedure import Procedure, Verify
+from lab.model.execution.procedure import GuestCommand, Procedure, Verify
 from lab.model.result.measurement import Check
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
@@ -350,3 +351,17 @@ def test_an_array_that_is_not_what_was_asked_for_is_caught_before_it_is_measured
         "disk1.slot is '0', not '1'",
     ):
         assert said in caught.value.message
+
+
+def test_a_region_in_memory_and_one_on_the_disk_have_one_digest(
+    kit: SealedKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = "dd if=/dev/urandom of=/dev/lab1 bs=64k count=400 oflag=direct; sha256sum /etc/passwd"
+    command = GuestCommand(label="write", script=write, capture="write", timeout=60)
+    cell = Procedure(name="cell", steps=(sealed.SEALED, command))
+    runs = []
+    for share in (10.0, 0.0):
+        monkeypatch.setattr(region_file, "SHARE", share)
+        runs.append(sealed.benched(kit, tmp_path, cell))
+    assert all(answer.status == 0 for run in runs for answer in run.answers)
+    assert runs[0].digest == runs[1].digest

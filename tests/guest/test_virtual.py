@@ -21,6 +21,7 @@ import drive.sealed
 from drive import region
 from lab.core.units import MIB
 from lab.host import images
+from lab.host.guest.virtual import region_file
 from lab.host.guest.virtual import snapshot as sealed_snapshot
 from lab.host.images import virtual_time as sealed_kit
 from lab.host.system import paths
@@ -186,7 +187,9 @@ def test_a_byte_changed_in_a_snapshot_is_caught(lab_kit: SealedKit, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("no_snapshots")
-def test_after_a_power_cut_a_restored_cell_boots(lab_kit: SealedKit, tmp_path: Path) -> None:
+def test_after_a_power_cut_a_restored_cell_boots(
+    lab_kit: SealedKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write = "dd if=/dev/urandom of=/dev/lab1 bs=64k count=4 oflag=direct; sha256sum /etc/passwd"
     steps = (
         sealed.SEALED,
@@ -200,7 +203,10 @@ def test_after_a_power_cut_a_restored_cell_boots(lab_kit: SealedKit, tmp_path: P
         ),
     )
     cell = Procedure(name="cell", steps=steps)
-    runs = [sealed.benched(lab_kit, tmp_path, cell) for _ in range(2)]
+    runs = []
+    for share in (10.0, 0.0):  # a region in memory, and one on the disk
+        monkeypatch.setattr(region_file, "SHARE", share)
+        runs.append(sealed.benched(lab_kit, tmp_path, cell))
     assert runs[0].digest == runs[1].digest
     before, after = runs[0].answers[0], runs[0].answers[-1]
     assert before.status == after.status == 0

@@ -12,7 +12,6 @@ from drive import region
 from drive.requests import ENTRY
 from lab.core.errors import GuestError, InputError, LabError
 from lab.host.guest.registry import GuestRecord
-from lab.host.guest.virtual import sealed
 from lab.host.guest.virtual.stopping import Stopped, StoppingBackend
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.procedure import Procedure, SealDisks, SealedDisk
@@ -88,7 +87,6 @@ def stopped(
     record: GuestRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> list[Stopped]:
     """Run a guest that ends so, and return what was stopped; its core is in ``core``."""
-    monkeypatch.setattr(sealed, "need_space", lambda *_: None)
     newline = "\\n"
     emulator, base = tmp_path / "qemu", tmp_path / "base"
     with base.open("wb") as new:

@@ -12,7 +12,7 @@ from drive import region
 from drive.monitor import MonitorError
 from lab.core.errors import GuestError, HostError
 from lab.host.guest.registry import GuestRecord
-from lab.host.guest.virtual import sealed
+from lab.host.guest.virtual import region_file
 from lab.host.guest.virtual import snapshot as sealed_snapshot
 from lab.host.guest.virtual.sealed import SealedBackend
 from lab.host.guest.virtual.snapshot import ABOUT, KEPT, MEMORY, STATE, SealedSnapshot
@@ -182,7 +182,7 @@ def test_cold_starts_from_no_snapshot(kit: SealedKit, record: GuestRecord) -> No
 def test_disks_that_no_region_holds_are_a_sentence(
     kit: SealedKit, record: GuestRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealed, "need_space", lambda *_: None)
+    monkeypatch.setattr(region_file, "need_space", lambda *_: None)
     disks = SealDisks(disks=(SealedDisk(serial="d1", size=1 << 40),))
     bench = SealedBackend(record, kit, tell=print, notice=pytest.fail, cold=True)
     cell = Procedure(name="p", steps=(disks, *CELL.steps[1:]))

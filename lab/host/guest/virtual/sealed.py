@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -35,12 +34,13 @@ from lab.compile.guest.program import (
     serial_of,
     trials,
 )
-from lab.core.errors import FullError, GuestError, HostError, LabError, ToolError, full, unwritable
-from lab.core.units import GIB, format_size
+from lab.core.errors import FullError, GuestError, HostError, LabError, ToolError, unwritable
+from lab.core.units import format_size
 from lab.host.guest import registry as guests
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import snapshot as sealed_snapshot
 from lab.host.guest.virtual.inputs import BOOTED, blocks_of, inputs_of, joined
+from lab.host.guest.virtual.region_file import RegionFile, region_file
 from lab.host.guest.virtual.snapshot import BOOT, SealedSnapshot
 from lab.host.images.virtual_time import guest_of, root_disk
 from lab.host.system import clock, load, process
@@ -172,11 +172,17 @@ class SealedBackend:
         """Run the guest through a whole trial."""
         self._take_trial()
         self._trials = self._trials[1:]
-        path = self.record.path / "region"
-        path.unlink(missing_ok=True)
         blocks = blocks_of(self._space)
         disks = [root_disk(self._kit), *map(disk_of, step.disks)]
-        need_space(path.parent, blocks * region.BLOCK + region.undo_size(disks))
+        most = blocks * region.BLOCK + region.undo_size(disks)
+        with region_file(self.record.path, most) as file:
+            inputs, results = self._run(file, disks, blocks)
+        self._now = 0.0  # the step loop starts reading at the beginning
+        self._done.append(SeedDigest(seed=step.seed, inputs=inputs, results=results))
+
+    def _run(self, file: RegionFile, disks: Sequence[region.Disk], blocks: int) -> tuple[str, str]:
+        """Run all boots of a trial; return the digests of its inputs and results."""
+        path = file.path
         inputs, results = "", hashlib.sha256()
         guest = guest_of(self._kit, path)
         try:
@@ -186,7 +192,7 @@ class SealedBackend:
                     region.again(path, (sealed.SETUP + program).encode())
                     self._boot(guest, limit)
                 else:
-                    inputs = self._first(guest, disks, blocks, program, limit)
+                    inputs = self._first(guest, file, disks, blocks, program, limit)
                 results.update(region.digest(path).encode())
                 last = number == len(self._programs.boots) - 1
                 if not self._read(path, cut=not last):
@@ -197,32 +203,29 @@ class SealedBackend:
             raise unwritable(path, error) from error
         except region.RegionError as error:
             raise no_room(error) from error
-        finally:
-            path.unlink(missing_ok=True)
-        self._now = 0.0  # the step loop starts reading at the beginning
-        self._done.append(SeedDigest(seed=step.seed, inputs=inputs, results=results.hexdigest()))
+        return inputs, results.hexdigest()
 
     def _first(
         self,
         guest: sealed.Guest,
+        file: RegionFile,
         disks: Sequence[region.Disk],
         blocks: int,
         program: str,
         limit: float,
     ) -> str:
         """Run the first program, from a snapshot if possible; return the digest of the inputs."""
-        path = guest.region
+        path = file.path
         size = region.size_for(disks, blocks)
 
         def create(commands: str) -> None:
-            path.unlink(missing_ok=True)
             region.create(path, disks, size=size, commands=commands.encode(), blocks=blocks)
 
         if (snapshot := self._snapshot(size)) is not None:
             create(program)
             try:
                 snapshot.graft(path)
-                region.reserve(path)
+                file.reserve()
                 self._boot(guest, limit, snapshot)
                 why = "the guest did not run its commands"
             except (MonitorError, region.RegionError, GuestError) as error:
@@ -237,7 +240,7 @@ class SealedBackend:
             self._cold = self._instead = True
             self._notice(f"a snapshot did not restore and was removed; guests boot instead ({why})")
         create(sealed.SETUP + program)
-        region.reserve(path)
+        file.reserve()
         self._boot(guest, limit)
         return self._inputs(disks, blocks, BOOTED)
 
@@ -353,9 +356,9 @@ class SealedBackend:
         where = "the sealed guest"
         if state.full:
             self._ended = ToolError(
-                f"{where} wrote more to its disks than the {format_size(self._space)} that the host"
-                " reserved for them",
-                hint="make the workloads smaller or fewer; disks.size limits what is reserved",
+                f"{where} wrote more to its disks than the {format_size(self._space)} that they may"
+                " occupy on the host",
+                hint="make the workloads smaller or fewer; disks.size limits what they may occupy",
             )
         elif state.output_lost:
             self._ended = ToolError(
@@ -577,13 +580,3 @@ def inputs_of_cell(kit: SealedKit, procedure: Procedure, space: int, *, cold: bo
         start = BOOTED if cold else sealed_snapshot.name_of(kit, size)
         found.append(inputs_of(kit, trial, disks, blocks=blocks, start=start))
     return joined(found)
-
-
-def need_space(directory: Path, wanted: int) -> None:
-    """``HostError`` unless the host has this many bytes free, and 1 GiB more."""
-    free = shutil.disk_usage(directory).free
-    if free < wanted + GIB:
-        raise full(
-            f"a cell's disks need up to {format_size(wanted)} in '{directory}', and"
-            f" {format_size(free)} are free"
-        )

@@ -33,12 +33,12 @@ from lab.host.guest import registry as guests
 from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import suspend
+from lab.host.guest.virtual.region_file import need_space
 from lab.host.guest.virtual.sealed import (
     SLOWEST,
     counters,
     disk_of,
     lost,
-    need_space,
     no_room,
     output_of,
     timed_out,
