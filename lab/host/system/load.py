@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,14 +14,43 @@ from lab.host.system import clock, files, paths
 
 SAMPLE: Final = 128 * 1024**2
 """Bytes written and read once per host boot, to measure the host's throughput."""
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_OWN: Final = Path("/proc/self/cgroup")
 
 
 def available_memory() -> int:
-    """Return the bytes of memory available to programs (``MemAvailable``, ``proc(5)``)."""
+    """Return the bytes of memory that this process and its children may still use.
+
+    That is the host's ``MemAvailable`` (``proc(5)``), or less if a cgroup has a limit, as in a
+    container (cgroup v2; v1 is not read).
+    """
+    left = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            left = int(line.split()[1]) * 1024
+    return min([left, *left_in_cgroups(_CGROUPS, _OWN.read_text(encoding="utf-8"))])
+
+
+def left_in_cgroups(root: Path, own: str) -> Iterator[int]:
+    """Yield the bytes that each limited cgroup of a process may still use, cache counted as free.
+
+    ``own``: its ``/proc/…/cgroup`` (``cgroups(7)``). Source of the files below ``root``:
+    ``Documentation/admin-guide/cgroup-v2.rst``.
+    """
+    for line in own.splitlines():
+        number, _, path = line.partition("::")
+        if number != "0":
+            continue
+        group = root / path.strip("/")
+        for one in (group, *group.parents):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                most = int((one / "memory.max").read_text(encoding="ascii"))
+                used = int((one / "memory.current").read_text(encoding="ascii"))
+                kinds = (one / "memory.stat").read_text(encoding="ascii").splitlines()
+                cache = int(dict(kind.split() for kind in kinds)["inactive_file"])
+                yield max(most - used + cache, 0)
+            if one == root:
+                break
 
 
 def free_space() -> int:
