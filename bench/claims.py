@@ -7,9 +7,10 @@
   python -m bench.claims table DIRECTORY   docs/claims.json and docs/claims.md from the runs there,
                                            judged again; other scenarios keep the runs that they
                                            have in docs/claims.json
-  python -m bench.claims differ RUNS OTHER decided verdicts that differ between the two, which have
-                                           other seeds. Each is a directory of runs, or what `table`
-                                           wrote (claims.json). Exit status 1: more than one differs
+  python -m bench.claims differ RUNS OTHER verdicts that differ between the two, which have other
+                                           seeds, where both decided by the same bound.
+                                           Each is a directory of runs, or what `table` wrote
+                                           (claims.json). Exit status 1: more than one differs
   python -m bench.claims page              docs/claims.md from docs/claims.json
 
 Questions of the posts and differences from their hardware are in ``docs/posts.yaml``. What a claim
@@ -201,13 +202,20 @@ def merged(old: Data, new: Data) -> Data:
 
 
 def differing(one: Data, other: Data) -> tuple[int, list[str]]:
-    """Return the number of claims that both decided, and a line for each that differs."""
-    said = [
-        {row.claim.id: row.claim.verdict for run in d.runs for row in run.rows}
-        for d in (one, other)
+    """Return the number of claims that both decided by one bound, and a line for each that differs.
+
+    A claim whose bound has changed since says something else, and is left out.
+    """
+    said = [{row.claim.id: row.claim for run in d.runs for row in run.rows} for d in (one, other)]
+    both = [
+        (claim, said[1][n])
+        for n, claim in said[0].items()
+        if n in said[1]
+        and claim.expected == said[1][n].expected
+        and claim.verdict in DECIDED
+        and said[1][n].verdict in DECIDED
     ]
-    both = [n for n in said[0] if said[0][n] in DECIDED and said[1].get(n) in DECIDED]
-    lines = [f"{n}: {said[0][n]}, {said[1][n]}" for n in both if said[0][n] is not said[1][n]]
+    lines = [f"{a.id}: {a.verdict}, {b.verdict}" for a, b in both if a.verdict is not b.verdict]
     return len(both), lines
 
 

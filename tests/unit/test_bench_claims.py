@@ -304,6 +304,10 @@ def test_runs_of_other_scenarios_are_kept_and_those_with_other_seeds_compared(
         1,
         ["S004-9: holds, refuted"],
     )
+    moved = refuted.claim.model_copy(update={"expected": "at least 9 times"})
+    rows = (refuted.model_copy(update={"claim": moved}),)
+    other_bound = one.model_copy(update={"rows": rows})
+    assert claims.differing(Data(runs=(runs[0],)), Data(runs=(other_bound,))) == (0, [])
     open_ = made("inconclusive").row
     assert open_ is not None
     undecided = one.model_copy(update={"rows": (open_,)})
