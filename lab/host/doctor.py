@@ -14,7 +14,7 @@ from lab.core.units import GIB, format_size
 from lab.host import images
 from lab.host.guest import servers
 from lab.host.guest.libvirt import drives
-from lab.host.system import accelerator, paths, process
+from lab.host.system import accelerator, load, paths, process
 
 PROGRAMS: Final = {
     "qemu-img": ("qemu-utils", True, "disks"),
@@ -198,12 +198,7 @@ def _space() -> Finding:
 
 
 def _memory() -> Finding:
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        done = process.run(["sed", "-n", "s/^MemAvailable: *//p", "/proc/meminfo"], timeout=5)
-        free = int(done.stdout.split()[0]) * 1024
-    except (LabError, ValueError, IndexError):
-        pass
+    free = load.available_memory()
     return Finding(
         name="memory",
         good=free >= MEMORY,
