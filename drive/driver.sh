@@ -7,8 +7,9 @@ gcc -O2 -Wall -Werror -static -o /build/init /build/init.c
 # lab_hunt.ko is a module with the name lab_disk, so it is built in a directory of its own.
 mkdir /build/hunt
 mv /build/lab_hunt.c /build/disturb.h /build/hunt
-printf "%s\n" "obj-m := lab_disk.o" "lab_disk-y := lab_hunt.o" "ccflags-y := -I/build" \
+printf "%s\n" "obj-m := lab_disk.o" "lab_disk-y := lab_hunt.o" "ccflags-y += -I/build" \
     >/build/hunt/Kbuild
+grep ^ccflags-y /build/Kbuild >>/build/hunt/Kbuild
 make -C "$1" M=/build/hunt modules
 mv /build/hunt/lab_disk.ko /build/lab_hunt.ko
 rm -r /build/hunt
