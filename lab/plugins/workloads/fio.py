@@ -37,6 +37,10 @@ from lab.plugins.fio_options import options as fio_options
 from lab.plugins.fio_options.values import LOGS, Value, normal, unknown
 from lab.plugins.workloads._shared import TARGET, aimed
 
+ENVIRONMENT: Final = "LC_ALL=C TMPDIR=/"
+"""fio looks for a file in TMPDIR every 10 ms (``check_status_file``). In a tmpfs Linux frees the
+entry of a missing file each time, by RCU, which keeps the tick of an idle CPU running. On another
+file system the entry stays."""
 CUT: Final = "--8<-- fio log --8<--"
 """Line before each log file, followed by its name; the last line is followed by ``end``."""
 
@@ -194,7 +198,7 @@ class Fio(WorkloadTool):
             command.append(f"--{name}={text.replace(TARGET, target)}")
         # Options before the first name are those of all jobs.
         command += [f"--name=round{number}" for number in range(1, (p.rounds or 0) + 1)]
-        line = f"LC_ALL=C {words(*command)}"
+        line = f"{ENVIRONMENT} {words(*command)}"
         if not any(options.get(log) for log in LOGS):
             return line + "\n"
         return (
