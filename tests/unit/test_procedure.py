@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from lab.compile.guest.disks import Plugged, lasting, left_by, spares, widest
 from lab.compile.guest.steps import Site, guest_procedure, memory_of, qemu_conf
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
+from lab.core.units import MIB
 from lab.core.yaml import parse_override
 from lab.model.execution.procedure import (
     AttachDisk,
@@ -275,6 +278,41 @@ def test_mkfs_writes_its_tables_before_anything_is_measured(
     assert made.script.count(" -E ") == (0 if "xfs" in filesystem else 1)
     (read,) = [s for s in steps if isinstance(s, Verify) and s.name == "filesystem"]
     assert ("left_to_zero" in read.expect) is left
+
+
+@pytest.mark.parametrize(
+    ("kind", "lazy", "left"),
+    [
+        (["-t", "ext4", "-b", "4096"], 0, "0"),
+        (["-t", "ext4", "-b", "4096"], 1, "2"),
+        (["-t", "ext4", "-b", "1024", "-O", "^64bit"], 0, "0"),
+        (["-t", "ext4", "-b", "1024", "-O", "^64bit"], 1, "25"),
+        (["-t", "ext3", "-b", "4096"], 0, "0"),
+        (["-t", "ext3", "-b", "4096"], 1, "2"),
+        (None, 0, "unreadable"),
+    ],
+)
+def test_groups_whose_tables_are_not_zeroed_are_counted(
+    tmp_path: Path, kind: list[str] | None, lazy: int, left: str
+) -> None:
+    disk = tmp_path / "disk"
+    with disk.open("wb") as file:
+        file.truncate(200 * MIB)
+    path = {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+    if kind is not None:
+        options = ["-E", f"nodiscard,lazy_itable_init={lazy}", str(disk)]
+        subprocess.run(["mke2fs", "-q", "-F", *kind, *options], check=True, env=path)
+    steps = cell_procedure(compiled(tmp_path, "filesystem={type: ext4}"), "/g").steps
+    (read,) = [s for s in steps if isinstance(s, Verify) and s.name == "filesystem"]
+    script = read.script[read.script.index("set -- ") :]
+    target = re.findall(r"dumpe2fs -h (\S+)", script)[0]
+    done = subprocess.run(
+        ["sh", "-e", "-c", script.replace(target, str(disk))],
+        capture_output=True,
+        text=True,
+        env=path,
+    )
+    assert done.stdout.strip() == f"left_to_zero={left}"
 
 
 @pytest.mark.parametrize(
