@@ -1,4 +1,4 @@
-"""Saves and restores sealed guests through QEMU's monitor (QMP).
+"""Saves and restores sealed guests through QEMU's monitors (QMP, HMP).
 
 A guest is saved where it stopped itself. While the guest's CPU runs, no command is sent to QEMU,
 since a query would disturb the guest at a host-dependent time.
@@ -107,3 +107,63 @@ class Monitor:
         command = {"execute": "getfd", "arguments": {"fdname": name}}
         socket.send_fds(self._socket, [json.dumps(command).encode()], [descriptor])
         self._answer("getfd")
+
+
+class Console:
+    """A connection to QEMU's monitor for people (HMP), started with ``arguments``.
+
+    QMP has a thread of its own, which QEMU wakes twice whenever the clock of an idle guest jumps.
+    ``timeout``: seconds for a reply.
+    """
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.connect(str(path))
+            self._answer()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    @staticmethod
+    def arguments(path: Path) -> list[str]:
+        """Return options of a QEMU that waits for a state, and for ``cont``."""
+        return ["-S", "-monitor", f"unix:{path},server=on,wait=off", "-incoming", "defer"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+    def ask(self, command: str, *descriptors: int) -> str:
+        """Send a command and open files, and return QEMU's reply without the echo."""
+        socket.send_fds(self._socket, [f"{command}\n".encode()], list(descriptors))
+        answer = self._answer().partition("\r\n")[2]
+        if answer.startswith("Error"):
+            raise MonitorError(f"QEMU: {command}: {answer.strip()}")
+        return answer
+
+    def restore(self, path: Path) -> None:
+        """Load a state."""
+        self.ask(f"migrate_set_capability {CAPABILITIES[0]} on")
+        with path.open("rb") as file:
+            self.ask("getfd state", file.fileno())
+        self.ask("migrate_incoming fd:state")
+        while "inmigrate" in self.ask("info status"):  # a failure ends QEMU
+            pass
+
+    def _answer(self) -> str:
+        answer = b""
+        while not answer.endswith(b"(qemu) "):
+            more = self._socket.recv(4096)
+            if not more:
+                raise MonitorError("QEMU has ended")
+            answer += more
+        return answer.removesuffix(b"(qemu) ").decode(errors="replace")

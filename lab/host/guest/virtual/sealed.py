@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 
 from drive import region, sealed
 from drive.drive import Parameters
-from drive.monitor import Monitor, MonitorError
+from drive.monitor import Console, MonitorError
 from lab.compile.guest.program import (
     FAILED,
     STATISTICS,
@@ -267,16 +267,15 @@ class SealedBackend:
             self._started(sealed.command(guest))
             self._wait(guest, limit)
             return
-        socket = self.record.path / "qmp"
+        socket = self.record.path / "monitor"
         socket.unlink(missing_ok=True)
         command = sealed.command(snapshot.restored(guest))
-        daemon = self._started([*command, *Monitor.arguments(socket), "-incoming", "defer"])
-        with (
-            ExitStack() as stack
-        ):  # the connection stays open: closing it would change QEMU's timing
+        daemon = self._started([*command, *Console.arguments(socket)])
+        # The connection stays open: closing it would change QEMU's timing.
+        with ExitStack() as stack:
             try:
-                monitor = stack.enter_context(sealed_snapshot.connected(socket, daemon))
-                sealed_snapshot.restore(snapshot, monitor)
+                console = stack.enter_context(sealed_snapshot.connected(Console, socket, daemon))
+                sealed_snapshot.restore(snapshot, console)
             except (MonitorError, OSError) as error:
                 self.destroy_guest()
                 said = self._said()

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from drive import region, sealed
-from drive.monitor import Monitor, MonitorError
+from drive.monitor import Console, Monitor, MonitorError
 from lab.compile.guest.steps import KEEP_ENVIRONMENT
 from lab.core.errors import FullError, HostError, LabError, TroubleError
 from lab.core.units import MIB
@@ -150,7 +150,7 @@ def _make(kit: SealedKit, size: int, work: Path, directory: Path) -> dict[str, s
     command = [*sealed.command(guest), *Monitor.arguments(socket)]
     daemon = process.Daemon(command, log=log)
     try:
-        with connected(socket, daemon, timeout=clock.limit(BOOT)) as monitor:
+        with connected(Monitor, socket, daemon, timeout=clock.limit(BOOT)) as monitor:
             monitor.ask("cont")
             monitor.wait_for("STOP")
             if (state := region.read(path)).phase is not region.Phase.RUNNING:
@@ -217,7 +217,7 @@ def _log(path: Path) -> str:
         return ""
 
 
-def restore(snapshot: SealedSnapshot, monitor: Monitor) -> None:
+def restore(snapshot: SealedSnapshot, monitor: Monitor | Console) -> None:
     """Load the saved state into a waiting QEMU, and let the guest continue.
 
     After this no command may be sent to QEMU: it would change the guest's timing.
@@ -226,18 +226,23 @@ def restore(snapshot: SealedSnapshot, monitor: Monitor) -> None:
     monitor.ask("cont")
 
 
+M = TypeVar("M", Monitor, Console)
+
+
 @contextmanager
-def connected(path: Path, daemon: process.Daemon, *, timeout: float = _ANSWER) -> Iterator[Monitor]:
-    """Yield a connection to the monitor of a QEMU that was just started.
+def connected(
+    kind: type[M], path: Path, daemon: process.Daemon, *, timeout: float = _ANSWER
+) -> Iterator[M]:
+    """Yield a connection to a monitor of a QEMU that was just started.
 
     ``timeout``: seconds for a reply. ``MonitorError``, ``OSError``: no reply.
     """
 
-    def attempt() -> Monitor | None:
+    def attempt() -> M | None:
         if daemon.status() is not None:
             raise MonitorError("QEMU has ended")
         try:
-            return Monitor(path, timeout)
+            return kind(path, timeout)
         except (FileNotFoundError, ConnectionRefusedError):
             return None
 

@@ -122,7 +122,7 @@ class StoppingBackend(SealedBackend):
         with ExitStack() as stack:
             try:
                 monitor = stack.enter_context(
-                    sealed_snapshot.connected(socket, daemon, timeout=timeout)
+                    sealed_snapshot.connected(Monitor, socket, daemon, timeout=timeout)
                 )
                 if snapshot:
                     sealed_snapshot.restore(snapshot, monitor)
