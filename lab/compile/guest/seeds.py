@@ -41,13 +41,13 @@ def seeds_of(cell: Cell) -> tuple[int, ...]:
 
 
 def draws(cell: Cell) -> frozenset[str]:
-    """Return the names of workloads whose values depend on the seed.
+    """Return the names of workloads and faults whose values depend on the seed.
 
     With a file system it is all: where it puts files depends on random numbers.
     """
     zfs = cell.array is not None and cell.array.kind == "zfs"
     if zfs or cell.filesystem or any(_disk(disk, FIRST + 1) != disk for disk in cell.disks):
-        return frozenset(workload.name for workload in cell.workloads)
+        return frozenset(each.name for each in (*cell.workloads, *cell.faults))
     return frozenset(workload.name for workload in cell.workloads if _draws(workload))
 
 
