@@ -47,7 +47,7 @@ def draws(cell: Cell) -> frozenset[str]:
     """
     zfs = cell.array is not None and cell.array.kind == "zfs"
     if zfs or cell.filesystem or any(_disk(disk, FIRST + 1) != disk for disk in cell.disks):
-        return frozenset(each.name for each in (*cell.workloads, *cell.faults))
+        return frozenset([w.name for w in cell.workloads] + [f.name for f in cell.faults])
     return frozenset(workload.name for workload in cell.workloads if _draws(workload))
 
 
