@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from typing_extensions import override
 
 CAPABILITIES = ("x-ignore-shared", "events")
 """Capabilities: shared files (regions, memory of a guest to save) are not part of the state."""
@@ -20,26 +23,23 @@ class MonitorError(RuntimeError):
     """QEMU refused a command, failed to do it, or has ended."""
 
 
-class Monitor:
-    """A connection to QEMU started with ``arguments``; ``timeout``: seconds for a reply."""
+class _Connection:
+    """A connection to a monitor; ``timeout``: seconds for a reply."""
 
     def __init__(self, path: Path, timeout: float) -> None:
+        self._timeout = timeout
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(timeout)
-        self._events: list[dict[str, Any]] = []
         try:
             self._socket.connect(str(path))
-            self._file = self._socket.makefile("rw", encoding="utf-8")
-            self._next()
-            self.ask("qmp_capabilities")
+            self._begin()
         except BaseException:
             self._socket.close()
             raise
 
-    @staticmethod
-    def arguments(path: Path) -> list[str]:
-        """Return QEMU's options; the guest does not start before ``cont``."""
-        return ["-S", "-qmp", f"unix:{path},server=on,wait=off"]
+    def _begin(self) -> None:
+        """Read the monitor's greeting."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
@@ -50,8 +50,33 @@ class Monitor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
         self._socket.close()
+
+
+class Monitor(_Connection):
+    """A connection to the QMP of a QEMU that was started with ``arguments``."""
+
+    @override
+    def _begin(self) -> None:
+        self._events: list[dict[str, Any]] = []
+        self._file = self._socket.makefile("rw", encoding="utf-8")
+        self._next()
+        self.ask("qmp_capabilities")
+
+    @staticmethod
+    def arguments(path: Path) -> list[str]:
+        """Return QEMU's options; the guest does not start before ``cont``."""
+        return ["-S", "-qmp", f"unix:{path},server=on,wait=off"]
+
+    @override
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+        super().__exit__(kind, error, trace)
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """Send a command, and return QEMU's reply."""
@@ -109,38 +134,20 @@ class Monitor:
         self._answer("getfd")
 
 
-class Console:
-    """A connection to QEMU's monitor for people (HMP), started with ``arguments``.
+class Console(_Connection):
+    """A connection to the monitor for people (HMP) of a QEMU that was started with ``arguments``.
 
     QMP has a thread of its own, which QEMU wakes twice whenever the clock of an idle guest jumps.
-    ``timeout``: seconds for a reply.
     """
 
-    def __init__(self, path: Path, timeout: float) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(timeout)
-        try:
-            self._socket.connect(str(path))
-            self._answer()
-        except BaseException:
-            self._socket.close()
-            raise
+    @override
+    def _begin(self) -> None:
+        self._answer()
 
     @staticmethod
     def arguments(path: Path) -> list[str]:
         """Return options of a QEMU that waits for a state, and for ``cont``."""
         return ["-S", "-monitor", f"unix:{path},server=on,wait=off", "-incoming", "defer"]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._socket.close()
 
     def ask(self, command: str, *descriptors: int) -> str:
         """Send a command and open files, and return QEMU's reply without the echo."""
@@ -151,13 +158,15 @@ class Console:
         return answer
 
     def restore(self, path: Path) -> None:
-        """Load a state."""
+        """Load a state; ``TimeoutError``: it is not loaded within the time for a reply."""
         self.ask(f"migrate_set_capability {CAPABILITIES[0]} on")
         with path.open("rb") as file:
             self.ask("getfd state", file.fileno())
         self.ask("migrate_incoming fd:state")
+        end = time.monotonic() + self._timeout
         while "inmigrate" in self.ask("info status"):  # a failure ends QEMU
-            pass
+            if time.monotonic() > end:
+                raise TimeoutError("QEMU does not load the state")
 
     def _answer(self) -> str:
         answer = b""

@@ -226,19 +226,19 @@ def restore(snapshot: SealedSnapshot, monitor: Monitor | Console) -> None:
     monitor.ask("cont")
 
 
-M = TypeVar("M", Monitor, Console)
+_M = TypeVar("_M", Monitor, Console)
 
 
 @contextmanager
 def connected(
-    kind: type[M], path: Path, daemon: process.Daemon, *, timeout: float = _ANSWER
-) -> Iterator[M]:
+    kind: type[_M], path: Path, daemon: process.Daemon, *, timeout: float = _ANSWER
+) -> Iterator[_M]:
     """Yield a connection to a monitor of a QEMU that was just started.
 
     ``timeout``: seconds for a reply. ``MonitorError``, ``OSError``: no reply.
     """
 
-    def attempt() -> M | None:
+    def attempt() -> _M | None:
         if daemon.status() is not None:
             raise MonitorError("QEMU has ended")
         try:
