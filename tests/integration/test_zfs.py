@@ -18,6 +18,7 @@ from lab.model.execution.procedure import GuestCommand, Step, Timed, Verify
 from lab.model.image.manifest import ImageFacts
 from lab.model.scenario.document import Array, Filesystem
 from lab.plugins.arrays.zfs import ARRAY, create_command
+from lab.plugins.guest_programs import flush_arc
 
 DATASET = Filesystem(type="zfs")
 
@@ -203,8 +204,11 @@ def test_file_system_workloads_run_on_the_dataset_with_an_empty_arc(tmp_path: Pa
     procedure = cell_procedure(compiled(tmp_path).base, "/g")
     (timed,) = (step for step in procedure.steps if isinstance(step, Timed))
     assert "/mnt/bench/data" in timed.script
-    assert "\nzpool export bench\nzpool import -d /dev/disk/by-id " in timed.before
-    assert timed.before.index("zpool import") < timed.before.index("echo 3 > ")
+    before = timed.before
+    assert (
+        before.index("zfs unmount $1") < before.index("fcntl.ioctl") < before.index("zfs mount $1")
+    )
+    assert before.index("zfs mount $1") < before.index("echo 3 > ")
     assert not any("mkfs" in getattr(step, "script", "") for step in procedure.steps)
 
 
@@ -217,18 +221,20 @@ MOUNTS = "/dev/vda / ext4 rw 0 0\n{source} /mnt/bench {type} rw,noatime 0 0\n"
         (
             "/dev/zd0",
             "xfs",
-            ["umount /mnt/bench", "export", "import", "settle",
+            ["umount /mnt/bench", "zpool export bench",
+             "zpool import -d /dev/disk/by-id -o cachefile=none bench",
+             "udevadm settle --timeout=60",
              "mount -t xfs -o rw,noatime /dev/zvol/bench/volume /mnt/bench"],
         ),
-        ("bench/data", "zfs", ["export", "import", "settle"]),
+        ("bench/data", "zfs", ["zfs unmount bench/data", "python3 -c", "zfs mount bench/data"]),
     ],
 )  # fmt: skip
 def test_what_is_on_the_volume_is_mounted_anew(
     tmp_path: Path, source: str, type_: str, done: list[str]
 ) -> None:
-    for program in ("zpool", "umount", "mount", "udevadm"):
-        shown = '"${0##*/} $*"' if "mount" in program else '"$1"'
-        (tmp_path / program).write_text(f"#!/bin/sh\necho {shown}\n")
+    for program in ("zpool", "zfs", "umount", "mount", "udevadm", "python3"):
+        shown = "$1" if program == "python3" else "$*"
+        (tmp_path / program).write_text(f'#!/bin/sh\necho "${{0##*/}} {shown}"\n')
         (tmp_path / program).chmod(0o755)
     (tmp_path / "mounts").write_text(MOUNTS.format(source=source, type=type_))
     script = ARRAY.fresh(pool()).replace("/proc/mounts", str(tmp_path / "mounts"))
@@ -240,6 +246,14 @@ def test_what_is_on_the_volume_is_mounted_anew(
         check=True,
     )
     assert ran.stdout.splitlines() == done
+
+
+def test_data_that_stays_in_the_arc_are_counted(tmp_path: Path) -> None:
+    statistics = tmp_path / "arcstats"
+    lines = ["9 1 0x01 147 39984 1 2", "name type data", "mru_evictable_data 4 131072"]
+    lines += ["mfu_evictable_data 4 65536", "mfu_evictable_metadata 4 24576"]
+    statistics.write_text("\n".join(lines), encoding="utf-8")
+    assert flush_arc.kept(str(statistics)) == 131072 + 65536
 
 
 def test_another_file_system_is_made_on_the_volume(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ With ``filesystem: {type: zfs}`` workloads run on a dataset, mounted like other 
 Without one, or with another one, they use a volume, a block device in the pool. ZFS gives each disk
 a partition table and begins at its first MiB. A pool needs no initial sync.
 
-ZFS's ARC is not the kernel's page cache: before each workload the pool is exported, which flushes
-the ARC (OpenZFS ``spa.c: spa_unload``, ``arc_flush``), and imported again.
+ZFS's ARC is not the kernel's page cache. Before each workload a dataset is unmounted, which
+releases what it holds; the ARC is flushed, and the dataset mounted again. A pool with a volume is
+exported, which flushes the ARC too (OpenZFS ``spa.c: spa_unload``, ``arc_flush``), and imported:
+2 * 10^9 instructions of the guest.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from lab.model.image.manifest import ImageFacts
 from lab.model.plugin import MOUNT, ArrayKind, Problem
 from lab.model.scenario.document import Array, Disk, Filesystem, InitialSync
 from lab.model.scenario.zfs import LEVELS, ZfsParameters
+from lab.plugins.guest_programs._shared import command
 
 OWN: Final = frozenset(("kind", "level", "members", "spares", "name", "initial_sync", "zfs"))
 """Fields of an array that a pool has too."""
@@ -88,14 +91,17 @@ class Zfs(ArrayKind):
 
     @override
     def fresh(self, array: Array) -> str:
-        name = array.name
+        name, volume = array.name, self.target(array)
         return (
             f"set -- $(grep ' {MOUNT} ' /proc/mounts || true)\n"
+            "case ${1-} in\n"
+            f"{name}/*)\nzfs unmount $1\n{command('flush_arc', {})}\nzfs mount $1\n;;\n*)\n"
             f"case ${{1-}} in /dev/zd*) umount {MOUNT} ;; esac\n"
             f"zpool export {name}\n"
             f"zpool import -d /dev/disk/by-id -o cachefile=none {name}\n"
             "udevadm settle --timeout=60\n"
-            f'case ${{1-}} in /dev/zd*) mount -t "$3" -o "$4" {self.target(array)} {MOUNT} ;; esac'
+            f'case ${{1-}} in /dev/zd*) mount -t "$3" -o "$4" {volume} {MOUNT} ;; esac\n'
+            ";;\nesac"
         )
 
     @override
