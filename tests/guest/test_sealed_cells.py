@@ -146,12 +146,12 @@ def test_a_bitmap_in_a_file_is_on_its_own_disk(lab_home: Home, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("image")
-def test_file_systems_are_whole_before_they_are_used(lab_home: Home, tmp_path: Path) -> None:
+def test_no_thread_of_a_file_system_runs_when_it_is_used(lab_home: Home, tmp_path: Path) -> None:
     cells = run(lab_home, FILESYSTEMS, tmp_path)
     for cell in cells:
         kind = cell["axes"]["filesystem.type"]
         assert f"type={kind}" in checks(cell)["filesystem"]
-        assert ("left_to_zero=0" in checks(cell)["filesystem"]) is (kind != "xfs")
+        assert ("threads=0" in checks(cell)["filesystem"]) is (kind != "xfs")
 
 
 @pytest.mark.usefixtures("image")

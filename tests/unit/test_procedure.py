@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from lab.compile.guest.disks import Plugged, lasting, left_by, spares, widest
 from lab.compile.guest.steps import Site, guest_procedure, memory_of, qemu_conf
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
-from lab.core.units import MIB
 from lab.core.yaml import parse_override
 from lab.model.execution.procedure import (
     AttachDisk,
@@ -261,58 +259,49 @@ def test_a_file_system_is_unmounted_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("filesystem", "command", "left"),
+    ("filesystem", "command", "waits"),
     [
-        ("type: ext4", "-E lazy_itable_init=0,lazy_journal_init=0 /dev", True),
-        ("type: ext3, options: [-E, nodiscard, -m, '0']", "-E nodiscard,lazy_itable_init=0,", True),
+        ("type: ext4", "-E lazy_itable_init=1,lazy_journal_init=0 /dev", True),
+        (
+            "type: ext3, options: [-E, nodiscard, -m, '0']",
+            "-E nodiscard,lazy_itable_init=0,",
+            True,
+        ),
         ("type: ext4, lazy_init: true", "-E lazy_itable_init=1,lazy_journal_init=1 /dev", False),
         ("type: xfs, options: [-m, reflink=0]", "mkfs.xfs -q -f -m reflink=0 /dev", False),
     ],
 )
-def test_mkfs_writes_its_tables_before_anything_is_measured(
-    tmp_path: Path, filesystem: str, command: str, left: bool
+def test_no_table_is_zeroed_while_workloads_run(
+    tmp_path: Path, filesystem: str, command: str, waits: bool
 ) -> None:
     steps = cell_procedure(compiled(tmp_path, f"filesystem={{{filesystem}}}"), "/g").steps
     (made,) = [s for s in steps if isinstance(s, GuestCommand) and "mkfs." in s.script]
     assert command in made.script
     assert made.script.count(" -E ") == (0 if "xfs" in filesystem else 1)
     (read,) = [s for s in steps if isinstance(s, Verify) and s.name == "filesystem"]
-    assert ("left_to_zero" in read.expect) is left
+    assert (read.expect.get("threads") == "0") is waits
+    assert ("-o noinit_itable " in made.script) is (filesystem == "type: ext4")
 
 
-@pytest.mark.parametrize(
-    ("kind", "lazy", "left"),
-    [
-        (["-t", "ext4", "-b", "4096"], 0, "0"),
-        (["-t", "ext4", "-b", "4096"], 1, "2"),
-        (["-t", "ext4", "-b", "1024", "-O", "^64bit"], 0, "0"),
-        (["-t", "ext4", "-b", "1024", "-O", "^64bit"], 1, "25"),
-        (["-t", "ext3", "-b", "4096"], 0, "0"),
-        (["-t", "ext3", "-b", "4096"], 1, "2"),
-        (None, 0, "unreadable"),
-    ],
-)
-def test_groups_whose_tables_are_not_zeroed_are_counted(
-    tmp_path: Path, kind: list[str] | None, lazy: int, left: str
-) -> None:
-    disk = tmp_path / "disk"
-    with disk.open("wb") as file:
-        file.truncate(200 * MIB)
-    path = {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
-    if kind is not None:
-        options = ["-E", f"nodiscard,lazy_itable_init={lazy}", str(disk)]
-        subprocess.run(["mke2fs", "-q", "-F", *kind, *options], check=True, env=path)
+def test_workloads_wait_until_ext4_has_no_thread(tmp_path: Path) -> None:
     steps = cell_procedure(compiled(tmp_path, "filesystem={type: ext4}"), "/g").steps
+    (made,) = [s for s in steps if isinstance(s, GuestCommand) and "mkfs." in s.script]
     (read,) = [s for s in steps if isinstance(s, Verify) and s.name == "filesystem"]
-    script = read.script[read.script.index("set -- ") :]
-    target = re.findall(r"dumpe2fs -h (\S+)", script)[0]
-    done = subprocess.run(
-        ["sh", "-e", "-c", script.replace(target, str(disk))],
-        capture_output=True,
-        text=True,
-        env=path,
-    )
-    assert done.stdout.strip() == f"left_to_zero={left}"
+    asked = tmp_path / "asked"
+    programs = {
+        "sleep": "echo slept $1",
+        "pgrep": f"echo $2 >> {asked}; [ $(wc -l < {asked}) -lt 3 ] && echo 7",
+    }
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    said = []
+    for script in (made.script.splitlines()[-1], read.script.splitlines()[-1]):
+        done = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, env=path)
+        said += done.stdout.splitlines()
+    assert said == ["slept 0.5", "slept 0.5", "threads=0"]
+    assert set(asked.read_text().split()) == {"ext4lazyinit"}
 
 
 @pytest.mark.parametrize(
@@ -320,6 +309,7 @@ def test_groups_whose_tables_are_not_zeroed_are_counted(
     [
         ("type: xfs, lazy_init: true", "has no lazy initialisation"),
         ("type: ext4, options: [-E, lazy_itable_init=1]", "set filesystem.lazy_init instead"),
+        ("type: ext4, mount_options: [noinit_itable]", "set filesystem.lazy_init instead"),
         ("type: ext4, options: [-E]", "-E needs a value"),
         ("type: ext4, options: ['']", "not a command-line word"),
     ],

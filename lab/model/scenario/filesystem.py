@@ -30,8 +30,9 @@ class Filesystem(Model):
     """Passed to ``mkfs`` or ``zfs create`` as they are."""
     mount_options: Words = ()
     lazy_init: bool = False
-    """ext3, ext4: the kernel zeroes inode tables and journal later, while workloads run, instead of
-    mke2fs (``lazy_itable_init``, ``lazy_journal_init`` in ``mke2fs(8)``)."""
+    """ext3, ext4: the kernel zeroes inode tables later, while workloads run, and nothing zeroes the
+    journal (``lazy_itable_init``, ``lazy_journal_init`` in ``mke2fs(8)``). Otherwise mke2fs zeroes
+    the journal and ext3's tables; ext4's stay as they are (``noinit_itable``, ``ext4(5)``)."""
 
     @field_validator("options")
     @classmethod
@@ -43,6 +44,14 @@ class Filesystem(Model):
                 raise ValueError(f"{option!r}: set filesystem.lazy_init instead")
         if options and options[-1] == "-E":
             raise ValueError("-E needs a value, as in [-E, nodiscard]")
+        return options
+
+    @field_validator("mount_options")
+    @classmethod
+    def _not_init(cls, options: tuple[str, ...]) -> tuple[str, ...]:
+        for option in options:
+            if "init_itable" in option:
+                raise ValueError(f"{option!r}: set filesystem.lazy_init instead")
         return options
 
     @model_validator(mode="after")
