@@ -7,6 +7,7 @@
  *
  *   lab_drive_submit()   a request arrives
  *   lab_drive_next()     returns the time of the next event
+ *   lab_drive_wake()     returns a time until which no event needs the caller, so that it sleeps longer
  *   lab_drive_advance()  processes all due events, each with its own time; the call may be late
  *
  * Results depend only on the submissions and their times, not on calls of lab_drive_advance(). Events at
@@ -1112,6 +1113,64 @@ static inline u64 lab_drive_next(const struct lab_drive *d)
 {
 	u64 due = lab_drive_due(d);
 
+	return due == LAB_NEVER ? due : lab_most(due, d->stalled);
+}
+
+/* Returns a seek that is no longer than the arm's next one, if that is to x and it stands still or reads ahead. */
+static inline u64 lab_drive_least_seek(const struct lab_drive *d, u64 x)
+{
+	u64 end = d->ahead.valid ? lab_most(d->head, d->ahead.limit) : d->head;
+	u64 near = x < d->head ? d->head - x : x > end ? x - end : 0, far = x < d->head ? end - x : x - d->head;
+
+	if (d->work != LAB_ARM_IDLE || !near || lab_scaled(d->stroke, far) >= d->p.seek_limit)
+		return 0;
+	return lab_drive_seek(d, near);
+}
+
+/*
+ * Returns a time before which a command that becomes ready cannot end. With dirty pages a flush waits for
+ * what the arm does, at least. A command with data needs the link. A read that neither the cache nor the segment can have, and that the head does not reach by reading
+ * ahead, also waits until its first byte passes under the head.
+ */
+static inline u64 lab_drive_soonest(const struct lab_drive *d, const struct lab_drive_request *r)
+{
+	u64 track = d->p.revolution ? d->p.revolution : 1000000, from = d->head_spiral, to = from, t = r->time;
+	u64 first, last, over;
+
+	if (r->step != LAB_STEP_READY || d->p.kind != LAB_DRIVE_HDD)
+		return t;
+	if (r->op == LAB_DRIVE_FLUSH)
+		return d->used && d->work != LAB_ARM_IDLE ? lab_most(t, d->arm_time) : t;
+	over = lab_most(d->link_free, t) + lab_scaled(d->link, r->length);
+	if (r->op == LAB_DRIVE_WRITE || d->used)
+		return over;
+	if (d->ahead.valid) {
+		first = lab_drive_spiral(d, d->ahead.start);
+		from = first < from ? first : from;
+		to = lab_most(to, lab_drive_spiral(d, d->ahead.limit));
+	}
+	first = lab_drive_spiral(d, r->offset);
+	last = lab_drive_spiral(d, r->offset + r->length);
+	if (last + track >= from && first <= to + track)
+		return over;
+	t += lab_drive_least_seek(d, r->offset);
+	return lab_most(over, t + lab_drive_rotation(d, t, first) + last - first);
+}
+
+/*
+ * Returns a time before which no request ends, no page becomes volatile or reaches the medium, if no request
+ * is added. Events until then can be processed late. LAB_NEVER: there is none. Call it after
+ * lab_drive_advance().
+ */
+static inline u64 lab_drive_wake(const struct lab_drive *d)
+{
+	u64 due = d->arm_time, soonest;
+	u32 r;
+
+	for (r = d->timed.first; r != LAB_NOBODY && d->request[r].time < due; r = d->request[r].next) {
+		soonest = lab_drive_soonest(d, &d->request[r]);
+		due = soonest < due ? soonest : due;
+	}
 	return due == LAB_NEVER ? due : lab_most(due, d->stalled);
 }
 

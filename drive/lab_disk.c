@@ -391,8 +391,8 @@ static void lab_turn(struct lab_disk *d, u64 now, struct list_head *ended)
 {
 	u64 due;
 
-	while ((due = lab_drive_next(d->drive)) <= now)
-		lab_drive_advance(d->drive, now);
+	lab_drive_advance(d->drive, now);
+	due = lab_drive_wake(d->drive);
 	if (due != d->armed && due <= KTIME_MAX)
 		hrtimer_start(&d->timer, ns_to_ktime(due), HRTIMER_MODE_ABS_HARD);
 	d->armed = due;

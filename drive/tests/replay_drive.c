@@ -2,7 +2,7 @@
 /*
  * Replays requests on stdin through drive.h, in a clock of its own, and prints what they become.
  *
- *   replay_drive [late SEED] [events]
+ *   replay_drive [late SEED | wake] [events]
  *
  *   drive SIZE START NAME=VALUE ...                 a drive: struct lab_drive_parameters, in order
  *   NUMBER ARRIVAL OP FUA OFFSET LENGTH [-> ...]    OP: read, write, flush; in order of arrival, ns
@@ -17,7 +17,8 @@
  *   TIME dirty PAGE SECTORS BEFORE SLOT NUMBER
  *   TIME clean PAGE SECTORS SLOT
  *
- * By default the core is advanced at every event; `late`: at arrivals, and at random times.
+ * By default the core is advanced at every event; `late`: at arrivals, and at random times;
+ * `wake`: at arrivals, and when lab_drive_wake() says. Then it tells what was late, and on stderr the wake-ups.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,7 +44,8 @@ static struct line *lines;
 static unsigned count;
 static struct lab_drive *drive;
 static u64 size, start, chance;
-static bool late, events;
+static bool late, waking, events;
+static u64 awake, wakes;	/* time of the last wake-up, their number */
 static struct {
 	u64 left, length, think, count;
 	struct line *ended[LAB_DRIVE_REQUESTS];
@@ -59,11 +61,18 @@ static u64 draw(u64 *state)
 	return x ^ x >> 31;
 }
 
+/* Says that an event which needs the caller was processed late. */
+static void check(const struct lab_drive *d)
+{
+	if (waking && d->clock != awake)
+		printf("late: %" PRIu64 " instead of %" PRIu64 "\n", awake, d->clock);
+}
+
 static void done(struct lab_drive *d, void *tag, u64 when, bool failed)
 {
 	struct line *l = tag;
 
-	(void)d;
+	check(d);
 	printf("%" PRIu64 " %" PRIu64 " %s %d %" PRIu64 " %" PRIu64 " -> %" PRIu64 "%s\n", l->number, l->time,
 	       words[l->op], l->fua, l->offset, l->length, when, failed ? " failed" : "");
 	if (closed.length) {
@@ -74,6 +83,7 @@ static void done(struct lab_drive *d, void *tag, u64 when, bool failed)
 
 static void dirty(struct lab_drive *d, void *tag, u64 page, u8 sectors, u8 before, u32 slot)
 {
+	check(d);
 	if (events)
 		printf("%" PRIu64 " dirty %" PRIu64 " %u %u %u %" PRIu64 "\n", d->clock, page, sectors, before,
 		       slot, ((struct line *)tag)->number);
@@ -81,14 +91,35 @@ static void dirty(struct lab_drive *d, void *tag, u64 page, u8 sectors, u8 befor
 
 static void clean(struct lab_drive *d, u64 page, u8 sectors, u32 slot)
 {
+	check(d);
 	if (events)
 		printf("%" PRIu64 " clean %" PRIu64 " %u %u\n", d->clock, page, sectors, slot);
 }
 
 static const struct lab_drive_ops ops = { .done = done, .dirty = dirty, .clean = clean };
 
+/* Advances the drive whenever it must, to `now` at most, and then, which may be too late. */
+static void wake_until(u64 now)
+{
+	u64 t;
+
+	while ((t = lab_drive_wake(drive)) <= now && t != LAB_NEVER) {
+		awake = t;
+		wakes++;
+		lab_drive_advance(drive, t);
+	}
+	if (now == LAB_NEVER)
+		return;
+	awake = now;
+	lab_drive_advance(drive, now);
+}
+
 static void run_until(u64 now)
 {
+	if (waking) {
+		wake_until(now);
+		return;
+	}
 	while (!late && lab_drive_next(drive) <= now && lab_drive_next(drive) != LAB_NEVER)
 		lab_drive_advance(drive, lab_drive_next(drive));
 	if (late && draw(&chance) % 2)
@@ -130,6 +161,8 @@ static void finish(void)
 			submit(l);
 		}
 	}
+	if (drive && waking)
+		wake_until(LAB_NEVER);
 	while (drive && lab_drive_next(drive) != LAB_NEVER)
 		lab_drive_advance(drive, late ? LAB_NEVER - 1 : lab_drive_next(drive));
 	count = 0;
@@ -195,6 +228,7 @@ int main(int argc, char **argv)
 
 	for (i = 1; i < argc; i++) {
 		events |= !strcmp(argv[i], "events");
+		waking |= !strcmp(argv[i], "wake");
 		if (!strcmp(argv[i], "late") && i + 1 < argc) {
 			late = true;
 			chance = strtoull(argv[i + 1], NULL, 10);
@@ -228,5 +262,7 @@ int main(int argc, char **argv)
 		}
 	}
 	finish();
+	if (waking)
+		fprintf(stderr, "%" PRIu64 " wakes\n", wakes);
 	return 0;
 }

@@ -307,6 +307,49 @@ def test_late_advances_change_nothing(
     assert told[0] == told[1]
 
 
+@CASES
+@given(drives(), requests(SMALL_SIZE))
+def test_a_caller_that_sleeps_until_it_is_needed_is_never_late(
+    replay: Path, drive: Parameters, arrivals: list[Arrival]
+) -> None:
+    text = head(drive, SMALL_SIZE) + "".join(a.line(n) for n, a in enumerate(arrivals))
+    assert run(replay, text, "events", "wake") == run(replay, text, "events")
+
+
+def seeks(count: int = 400) -> list[Arrival]:
+    """Return reads in an eighth of the disk, and writes that a flush follows, far apart."""
+    number, found = random.Random(5), []
+    for n in range(count):
+        offset = number.randrange(SIZE // PAGE // 8) * PAGE
+        found.append(Arrival(n * 40_000_000, "write" if n % 2 else "read", offset, PAGE))
+        if n % 2:
+            found.append(Arrival(n * 40_000_000 + 4_000_000, "flush"))
+    return found
+
+
+def test_a_caller_sleeps_while_commands_become_ready(replay: Path, tmp_path: Path) -> None:
+    text = head(DISK, SIZE) + "".join(a.line(n) for n, a in enumerate(seeks()))
+    wakes = []
+    for program in (
+        replay,
+        compiled(
+            tmp_path,
+            "if (r->step != LAB_STEP_READY",
+            "if (d)\n\t\treturn r->time;\n\tif (r->step != LAB_STEP_READY",
+        ),
+    ):
+        done = subprocess.run(
+            [program, "wake"], input=text, capture_output=True, text=True, timeout=120, check=True
+        )
+        wakes.append(int(done.stderr.split()[0]))
+    assert wakes[0] < 0.75 * wakes[1]
+
+
+def test_a_caller_that_sleeps_too_long_is_caught(tmp_path: Path) -> None:
+    program = compiled(tmp_path, "first) + last - first);", "first) + d->p.revolution);")
+    assert any("late" in line for line in replayed(program, DISK, seeks(), "wake"))
+
+
 def test_lateness_that_adds_up_is_caught(tmp_path: Path) -> None:
     program = compiled(tmp_path, "lab_most(d->clock, t);", "lab_most(d->clock, now);")
     assert replayed(program, DISK, busy()) != replayed(program, DISK, busy(), "late", "1")
