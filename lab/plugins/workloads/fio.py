@@ -6,7 +6,9 @@ two read differently, such as ``4kB``, are refused. ``write_bw_log``, ``write_io
 ``write_lat_log`` take ``true``; their files follow fio's JSON in the raw output. Percentiles are
 completion latencies of all requests of one trial and direction. A trial reports those that its
 requests support (``lab.core.statistics.enough_for``): 95 from 72 requests on, 99 from 368, 99.9
-from 3688, 99.99 from 36887. ``clat_max`` is the longest; more requests make it longer.
+from 3688, 99.99 from 36887. ``clat_max`` is the longest; more requests make it longer. Jobs are
+threads, unless ``thread`` is 0: fio looks every 10 ms for what it shall do, and a switch between
+processes changes the page table.
 
 With ``rounds`` the job runs so many times, one after the other. All values are those of the first
 five rounds in a row that are steady (``lab.core.steady_state``): the mean over them, of percentiles
@@ -188,7 +190,7 @@ class Fio(WorkloadTool):
     def script(self, parameters: Any, target: str) -> str:
         p = checked(FioParameters, parameters)
         options = p.options
-        given = {"filename": TARGET} if "directory" not in options else {}
+        given = {"thread": 1} | ({"filename": TARGET} if "directory" not in options else {})
         own = ["--name=fio"] if p.rounds is None else ["--stonewall"]
         command = ["fio", *own, "--output-format=json", "--group_reporting=1"]
         for name, value in {**given, **options}.items():
