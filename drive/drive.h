@@ -1129,8 +1129,9 @@ static inline u64 lab_drive_least_seek(const struct lab_drive *d, u64 x)
 
 /*
  * Returns a time before which a command that becomes ready cannot end. With dirty pages a flush waits for
- * what the arm does, at least. A command with data needs the link. A read that neither the cache nor the segment can have, and that the head does not reach by reading
- * ahead, also waits until its first byte passes under the head.
+ * what the arm does, at least. A command with data needs the link. A read that neither the cache nor the
+ * segment can have, and that the head does not reach by reading ahead, also waits until its first byte
+ * passes under the head.
  */
 static inline u64 lab_drive_soonest(const struct lab_drive *d, const struct lab_drive_request *r)
 {

@@ -279,10 +279,8 @@ def _mount(cell: Cell, target: str) -> str:
     """Return the command that mounts the file system."""
     filesystem = cell.filesystem
     assert filesystem is not None
-    options = (
-        *(("noinit_itable",) if _leaves_tables(filesystem) else ()),
-        *filesystem.mount_options,
-    )
+    own = ("noinit_itable",) if _leaves_tables(filesystem) else ()
+    options = (*own, *filesystem.mount_options)
     given = ("-o", ",".join(options)) if options else ()
     return words("mount", "-t", filesystem.type, *given, target, MOUNT) + "\n"
 
