@@ -5,6 +5,8 @@
  * exit status and powers off. It is static. It starts neither udev nor systemd: only the commands start
  * programs. In an unsealed guest (LAB_INIT=PROGRAM on the kernel's command line, which the kernel passes as
  * environment variable) it starts the busy process and executes PROGRAM.
+ *
+ * With the arguments "keep FILE..." it keeps the cached pages of these files in memory.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -13,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/reboot.h>
@@ -107,7 +110,49 @@ static void start_busy(void)
 		__asm__ volatile(".rept 100\n\tadd $1, %%eax\n\t.endr" ::: "eax", "cc");
 }
 
-int main(void)
+/*
+ * Starts a process that maps the cached pages of these files, since drop_caches leaves mapped pages. Otherwise
+ * programs would be in other pages after it. QEMU would translate them again, and remove the old translations
+ * one by one when other data are written to the old pages.
+ */
+static int keep(char *const files[])
+{
+	int ready[2], fd;
+	char byte;
+
+	if (pipe(ready))
+		return 1;
+	if (fork()) {
+		close(ready[1]);
+		return read(ready[0], &byte, 1) != 1;
+	}
+	prctl(PR_SET_NAME, "lab_keep");
+	for (; *files; files++) {
+		long page = sysconf(_SC_PAGESIZE), n;
+		unsigned char *cached;
+		struct stat about;
+		volatile char *data;
+
+		fd = open(*files, O_RDONLY);
+		if (fd < 0 || fstat(fd, &about) || !about.st_size)
+			continue;
+		data = mmap(NULL, about.st_size, PROT_READ, MAP_SHARED, fd, 0);
+		close(fd);
+		cached = calloc(about.st_size / page + 1, 1);
+		if (data == MAP_FAILED || !cached || mincore((void *)data, about.st_size, cached))
+			continue;
+		for (n = 0; n * page < about.st_size; n++)
+			if (cached[n] & 1)
+				(void)data[n * page];
+		free(cached);
+	}
+	if (write(ready[1], "", 1) == 1)
+		for (;;)
+			pause();
+	_exit(1);
+}
+
+int main(int count, char *words[])
 {
 	static char *const command[] = { "/bin/sh", IO, NULL };
 	static char *const environment[] = {
@@ -118,6 +163,8 @@ int main(void)
 	pid_t child;
 	int status = 0, fd, rules;
 
+	if (count > 1 && !strcmp(words[1], "keep"))
+		return keep(words + 2);
 	mkdir("/dev", 0755);
 	mkdir("/sys", 0755);
 	mkdir("/mnt", 0755);

@@ -94,15 +94,20 @@ SETUP: Final = f"""\
 modprobe -qa raid0 raid1 raid10 raid456
 udevadm trigger --action=add --subsystem-match=block
 {SETTLE}\
-for program in sh bash dd cat sleep readlink grep sed head tail dmesg sync mkdir rm date \\
-    timeout wc udevadm mdadm wipefs blkid blockdev mount umount fio; do
-  path=$(command -v "$program") && cat "$path" >/dev/null
-done
+programs=$(for program in sh bash dd cat sleep readlink grep sed head tail dmesg sync mkdir \\
+    rm date timeout wc mktemp udevadm mdadm wipefs blkid blockdev mount umount fio; do
+  command -v "$program"
+done)
+cat $programs >/dev/null
 mdadm --version >/dev/null 2>&1
 dmesg >/dev/null
+fio --name=lab --filename=/run/lab-fio --rw=write --size=4k --thread=1 >/dev/null 2>&1
+rm -f /run/lab-fio
+/proc/1/exe keep $(ldd $programs 2>/dev/null | grep -o '/[^ :]*' | sort -u) /etc/ld.so.cache
 """
 """Shell lines before a guest's commands: start udev, which mdadm and LVM need, load md's modules,
-and read the programs that every cell runs."""
+read the programs that every cell runs, and keep them in memory. With fio that saves 0.6 s of the
+host's CPU time in each workload, since caches are dropped before it."""
 STOP: Final = f"""\
 sync
 echo 1 > /sys/module/lab_disk/parameters/stop || exit 1

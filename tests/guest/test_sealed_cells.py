@@ -365,3 +365,29 @@ def test_a_region_in_memory_and_one_on_the_disk_have_one_digest(
         runs.append(sealed.benched(kit, tmp_path, cell))
     assert all(answer.status == 0 for run in runs for answer in run.answers)
     assert runs[0].digest == runs[1].digest
+
+
+READS = r"""
+reads() {
+  echo 3 > /proc/sys/vm/drop_caches
+  read -r _ _ before _ < /sys/block/lab0/stat
+  fio --version > /dev/null
+  read -r _ _ after _ < /sys/block/lab0/stat
+  echo $((after - before))
+}
+fio --version > /dev/null
+reads
+pkill -x lab_keep
+reads
+"""
+
+
+def test_programs_stay_in_memory_when_caches_are_dropped(kit: SealedKit, tmp_path: Path) -> None:
+    """The sectors that fio's start reads; negative control: without the process that keeps them."""
+    command = GuestCommand(label="read", script=READS, capture="read", timeout=60)
+    (answer,) = sealed.benched(
+        kit, tmp_path, Procedure(name="cell", steps=(sealed.SEALED, command))
+    ).answers[-1:]
+    kept, dropped = map(int, answer.stdout.split())
+    assert kept < 2500
+    assert dropped > 20000
