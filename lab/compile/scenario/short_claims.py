@@ -17,6 +17,7 @@ percentage or a word of ``WIDTHS``.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -287,8 +288,9 @@ def _plain(terms: Sequence[_Term]) -> list[dict[str, Any]]:
     return [term.value for term in terms if term.value is not None]
 
 
+@functools.lru_cache(maxsize=1024)
 def _scalar(text: str) -> Any:
-    """A value as YAML reads it."""
+    """A value as YAML reads it. Claims name few values, many times."""
     found: Mapping[str, Any] = yaml.read_text(f"value: {text}", source="", first="value").data
     return found["value"]
 
