@@ -1,10 +1,10 @@
 #!/bin/sh
-# Builds lab_disk.ko for a packaged Debian kernel, its variant lab_hunt.ko, and init, in a tree of its
-# headers that is thrown away: the same packages make the same bytes on every host.
+# Builds lab_disk.ko for a packaged Debian kernel, its variant lab_hunt.ko, init and engines.so, in a tree
+# of its headers that is thrown away: the same packages make the same bytes on every host.
 #   build.sh SUITE HEADERS DIRECTORY [HOOK]
 # as in: build.sh trixie-backports linux-headers-cloud-amd64 /tmp/newest
 # HOOK are shell lines that add another archive to those of mmdebstrap's tree "$1".
-# DIRECTORY gets lab_disk.ko, lab_hunt.ko, init, and the kernel's version in the file `version`.
+# DIRECTORY gets lab_disk.ko, lab_hunt.ko, init, engines.so, and the kernel's version in the file `version`.
 set -eu
 suite=$1
 headers=$2
@@ -34,7 +34,7 @@ make='
 mmdebstrap --variant=apt --format=null --include="$headers,make,gcc,libc6-dev" \
     --setup-hook="$backports" --setup-hook="$hook" \
     --customize-hook='mkdir "$1/build"' \
-    --customize-hook="copy-in $here/Kbuild $here/lab_disk.c $here/region.h $here/throttle.h $here/drive.h $here/map.h $here/disturb.h $here/lab_hunt.c $here/init.c $here/driver.sh /build" \
+    --customize-hook="copy-in $here/Kbuild $here/lab_disk.c $here/region.h $here/throttle.h $here/drive.h $here/map.h $here/disturb.h $here/lab_hunt.c $here/init.c $here/engines.c $here/driver.sh /build" \
     --customize-hook="$make" \
-    --customize-hook="copy-out /build/lab_disk.ko /build/lab_hunt.ko /build/init /build/version $directory" \
+    --customize-hook="copy-out /build/lab_disk.ko /build/lab_hunt.ko /build/init /build/engines.so /build/version $directory" \
     "$release" /dev/null

@@ -69,20 +69,20 @@ static void load_modules(void)
 	}
 }
 
-/* Copies rules to a directory that udev reads and no boot keeps: the image has no rules for these disks. */
-static void copy_rules(int from)
+/* Copies a file of the initramfs to a directory that no boot keeps. */
+static void copy(int from, const char *path)
 {
-	char text[8192];
-	ssize_t n = from < 0 ? 0 : read(from, text, sizeof(text));
-	int to;
+	char part[8192];
+	ssize_t n;
+	int to = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 
-	if (n <= 0)
-		return;
-	mkdir("/run/udev", 0755);
-	mkdir("/run/udev/rules.d", 0755);
-	to = open("/run/udev/rules.d/60-lab-disk.rules", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-	need(to < 0 || write(to, text, n) != n ? -1 : 0, "rules of udev");
+	need(from, path);
+	need(to, path);
+	while ((n = read(from, part, sizeof(part))) > 0)
+		need(write(to, part, n) == n ? 0 : -1, path);
+	need(n, path);
 	close(to);
+	close(from);
 }
 
 /*
@@ -161,7 +161,7 @@ int main(int count, char *words[])
 	};
 	char *program = getenv("LAB_INIT");
 	pid_t child;
-	int status = 0, fd, rules;
+	int status = 0, fd, rules, engines;
 
 	if (count > 1 && !strcmp(words[1], "keep"))
 		return keep(words + 2);
@@ -172,6 +172,7 @@ int main(int count, char *words[])
 	mount("sysfs", "/sys", "sysfs", 0, NULL);
 	load_modules();
 	rules = open("/rules", O_RDONLY | O_CLOEXEC);
+	engines = open("/engines.so", O_RDONLY | O_CLOEXEC);
 	fd = program ? -1 : open(IO, O_RDWR);
 	if (fd >= 0) {	/* stdin is empty: the script has all commands */
 		dup2(open("/dev/null", O_RDONLY), 0);
@@ -191,13 +192,15 @@ int main(int count, char *words[])
 	mount("/dev/lab_random", "/dev/urandom", NULL, MS_BIND, NULL);
 	need(mount("run", "/run", "tmpfs", 0, "mode=755"), "mount /run");
 	need(mount("tmp", "/tmp", "tmpfs", 0, NULL), "mount /tmp");
-	copy_rules(rules);
+	mkdir("/run/udev", 0755);
+	mkdir("/run/udev/rules.d", 0755);
+	copy(rules, "/run/udev/rules.d/60-lab-disk.rules");	/* the image has no rules for these disks */
+	copy(engines, "/run/lab-engines.so");
 	sethostname("lab", 3);
 	if (program) {
 		char *const words[] = { program, NULL };
 
 		start_busy();
-		close(rules);
 		execve(program, words, environment);
 		need(-1, program);
 	}

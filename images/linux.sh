@@ -4,7 +4,7 @@
 #   linux.sh ROOT SOURCE OUT DRIVER CONFIG
 # It needs a mount namespace of its own: SOURCE is always /linux in there, and DRIVER's files are in /build.
 # Builder and date are the same each time, so equal sources give equal files. OUT gets bzImage,
-# lab_disk.ko, lab_hunt.ko and init.
+# lab_disk.ko, lab_hunt.ko, init and engines.so.
 set -eu
 umask 022
 root=$1
@@ -34,6 +34,6 @@ cp "$source/arch/x86/boot/bzImage" "$out/"
 
 cp "$driver"/* "$root/build/"
 chroot "$root" sh /build/driver.sh /linux
-for file in lab_disk.ko lab_hunt.ko init; do
+for file in lab_disk.ko lab_hunt.ko init engines.so; do
     cp "$root/build/$file" "$out/"
 done

@@ -382,12 +382,30 @@ reads
 """
 
 
-def test_programs_stay_in_memory_when_caches_are_dropped(kit: SealedKit, tmp_path: Path) -> None:
-    """The sectors that fio's start reads; negative control: without the process that keeps them."""
-    command = GuestCommand(label="read", script=READS, capture="read", timeout=60)
-    (answer,) = sealed.benched(
-        kit, tmp_path, Procedure(name="cell", steps=(sealed.SEALED, command))
-    ).answers[-1:]
-    kept, dropped = map(int, answer.stdout.split())
-    assert kept < 2500
-    assert dropped > 20000
+ENGINES = """
+program=$(command -v fio)
+ldd "$program" | wc -l
+fio --name=far --ioengine=rbd --rbdname=image --pool=pool --rw=read --size=1M 2>&1 |
+  grep left || true
+umount $(grep -o '/[^ ]*/lib[^ ]*' /proc/mounts)
+ldd "$program" | wc -l
+"""
+
+
+def test_fio_starts_without_reading_programs_and_the_libraries_of_engines(
+    kit: SealedKit, tmp_path: Path
+) -> None:
+    """Negative controls: without the process that keeps programs; with the image's libraries."""
+    steps = [
+        GuestCommand(label=script[1:4], script=script, capture=script[1:4], timeout=60)
+        for script in (READS, ENGINES)
+    ]
+    *_, reads, engines = sealed.benched(
+        kit, tmp_path, Procedure(name="cell", steps=(sealed.SEALED, *steps))
+    ).answers
+    kept, dropped = map(int, reads.stdout.split())
+    assert 2 * kept < 5000 < dropped
+    loaded, said, usual = engines.stdout.splitlines()
+    assert int(loaded) < 12
+    assert "rados_create" in said
+    assert int(usual) > 40

@@ -32,7 +32,7 @@ from lab.model.scenario.guest import Guest
 SOURCES: Final = Path(drive.__file__).parent
 BUILT_FROM: Final = (
     *("lab_disk.c", "throttle.h", "drive.h", "region.h", "map.h", "Kbuild", "build.sh", "init.c"),
-    *("lab_hunt.c", "disturb.h", "60-lab-disk.rules", "cpio.py", "driver.sh"),
+    *("engines.c", "lab_hunt.c", "disturb.h", "60-lab-disk.rules", "cpio.py", "driver.sh"),
 )
 PLAIN: Final = ("initramfs", "lab_disk.ko")
 HUNTED: Final = ("initramfs-hunt", "lab_hunt.ko")
@@ -138,8 +138,8 @@ def boot_place(image: Image) -> Path:
 
 
 def own_driver(kernel: Path) -> Path:
-    """Return the directory of ``lab_disk.ko``, ``lab_hunt.ko`` and ``init`` for a kernel that was
-    built here."""
+    """Return the directory of ``lab_disk.ko``, ``lab_hunt.ko``, ``init`` and ``engines.so`` for a
+    kernel that was built here."""
     return kernel.with_name(f"{kernel.name}.driver-{_digest('')[:12]}")
 
 
@@ -175,6 +175,7 @@ def _boot_files(image: Image, base: Path, say: Say) -> Path:
                 content = cpio.initramfs(
                     {
                         "init": (0o755, (work / "init").read_bytes()),
+                        "engines.so": (0o644, (work / "engines.so").read_bytes()),
                         "rules": (0o644, (SOURCES / "60-lab-disk.rules").read_bytes()),
                         **{
                             f"modules/{n:02}-{name}": (0o644, data)
