@@ -91,7 +91,7 @@ STOPPABLE: Final = ("-device", "pvpanic", "-action", "panic=pause")
 SETTLE: Final = "udevadm settle --timeout=60\n"
 SETUP: Final = f"""\
 /lib/systemd/systemd-udevd --daemon
-modprobe -qa raid0 raid1 raid10 raid456
+modprobe -qa raid0 raid1 raid10 raid456 zfs
 udevadm trigger --action=add --subsystem-match=block
 {SETTLE}\
 engines=$(ldd "$(command -v fio)" 2>/dev/null |
@@ -109,10 +109,10 @@ fio --name=lab --filename=/run/lab-fio --rw=write --size=4k --thread=1 >/dev/nul
 rm -f /run/lab-fio
 /proc/1/exe keep $(ldd $programs 2>/dev/null | grep -o '/[^ :]*' | sort -u) /etc/ld.so.cache
 """
-"""Shell lines before a guest's commands: start udev, which mdadm and LVM need, load md's modules,
-replace the libraries of fio's network engines (``engines.c``), read the programs that every cell
-runs, and keep them in memory. With fio that saves 0.6 s of the host's CPU time in each workload,
-since caches are dropped before it."""
+"""Shell lines before a guest's commands: start udev, which mdadm and LVM need, load the modules of
+md and ZFS, which then try all their algorithms, replace the libraries of fio's network engines
+(``engines.c``), read the programs that every cell runs, and keep them in memory. With fio that
+saves 0.6 s of the host's CPU time in each workload, since caches are dropped before it."""
 STOP: Final = f"""\
 sync
 echo 1 > /sys/module/lab_disk/parameters/stop || exit 1
