@@ -242,6 +242,17 @@ def test_counters_are_read_around_every_trial_of_every_workload(tmp_path: Path) 
         assert "drop_caches" not in step.after
 
 
+def test_a_workload_may_keep_the_caches_that_the_one_before_it_left(tmp_path: Path) -> None:
+    for place in ("filesystem={type: ext4}", "filesystem=null"):
+        cell = compiled(tmp_path, "workloads.read.keep_cache=true", place)
+        steps = cell_procedure(cell, "/g").steps
+        write, read = (s.before for s in steps if isinstance(s, Timed))
+        assert "drop_caches" in write
+        assert "drop_caches" not in read
+        assert "flushbufs" not in read
+        assert "/proc/diskstats" in read
+
+
 def test_workloads_are_aimed_at_the_array_or_at_a_file_on_it(tmp_path: Path) -> None:
     def targets(*sets: str) -> set[bool]:
         steps = cell_procedure(compiled(tmp_path, *sets), "/g").steps

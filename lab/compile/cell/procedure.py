@@ -116,7 +116,7 @@ def _timed(
     return Timed(
         workload=workload.name,
         trial=trial,
-        before=_before(cell, target),
+        before=_before(cell, workload, target),
         script=tool.script(tool.parameters.model_validate(workload.parameters), target),
         after=_counters(cell),
         timeout=cell.timeout,
@@ -210,8 +210,9 @@ def _counters(cell: Cell) -> str:
     )
 
 
-def _before(cell: Cell, target: str) -> str:
-    """Write dirty pages, drop cached ones, wait until throttles are idle; then print counters.
+def _before(cell: Cell, workload: Workload, target: str) -> str:
+    """Write dirty pages, drop cached ones unless the workload keeps them, wait until throttles are
+    idle; then print counters.
 
     Without a file system only the target's pages are dropped, not those of programs
     (``BLKFLSBUF``, ``block/ioctl.c``); 2 shrinks the kernel's other caches, such as a grown stripe
@@ -221,8 +222,9 @@ def _before(cell: Cell, target: str) -> str:
     drop = "echo 3 > /proc/sys/vm/drop_caches"
     if cell.filesystem is None and target:
         drop = f"blockdev --flushbufs {target}; echo 2 > /proc/sys/vm/drop_caches"
-    kept = catalog.array_kind(cell.array.kind).fresh(cell.array) if cell.array else ""
-    return f"sync; {kept and kept + '; '}{drop}; sleep {max(rest, 0.2):.2f}\n{_counters(cell)}"
+    own = catalog.array_kind(cell.array.kind).fresh(cell.array) if cell.array else ""
+    fresh = "" if workload.keep_cache else f"{own and own + '; '}{drop}; "
+    return f"sync; {fresh}sleep {max(rest, 0.2):.2f}\n{_counters(cell)}"
 
 
 def _drain(throttle: Throttle) -> float:

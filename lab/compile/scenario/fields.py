@@ -83,7 +83,8 @@ def field_names(scenario: Scenario) -> Iterator[str]:
     for section, model in _SECTIONS.items():
         yield from _names_of(model, section)
     for workload in scenario.workloads:
-        yield f"workloads.{workload.name}.tool"
+        own = set(Workload.model_fields) - {"name", "parameters"}
+        yield from (f"workloads.{workload.name}.{key}" for key in own)
         yield from _names_of(
             catalog.workload(workload.tool).parameters, f"workloads.{workload.name}"
         )

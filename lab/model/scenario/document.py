@@ -247,16 +247,19 @@ class Workload(Model):
         pattern=r"^[a-z][a-z0-9_]*$"
     )
     """A workload, a file in ``lab/plugins/workloads/``."""
+    keep_cache: bool = False
+    """Leave the page cache, and the ARC of ZFS, as the workload before it left them. Otherwise they
+    are dropped before it."""
     parameters: dict[str, Any] = {}
     """Checked by the tool's own file."""
 
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, value: object) -> object:
-        # Every key except `name` and `tool` is a parameter of the tool.
+        # Every other key is a parameter of the tool.
         if not isinstance(value, dict) or "parameters" in value:
             return value
-        own = {k: v for k, v in value.items() if k in ("name", "tool")}
+        own = {k: v for k, v in value.items() if k in cls.model_fields}
         return {**own, "parameters": {k: v for k, v in value.items() if k not in own}}
 
 
