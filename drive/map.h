@@ -41,6 +41,8 @@ static inline const void *memchr_inv(const void *data, int byte, size_t size)
 }
 #endif
 
+#define LAB_BLOCK_PAGES	((1u << LAB_BLOCK / LAB_DRIVE_PAGE) - 1)	/* a bit for each */
+
 /* The contents of one disk. */
 struct lab_map {
 	struct lab_entry *entry;
@@ -84,6 +86,12 @@ static inline void *lab_block_data(u32 entry)
 	return region + header->data + ((u64)(entry - 1) << LAB_BLOCK_SHIFT);
 }
 
+/* A page of a block in use that was never written has its bit set: it holds zeros, and may be a hole. */
+static inline u32 *lab_unwritten(u32 entry)
+{
+	return (u32 *)(region + header->link) + entry - 1;
+}
+
 static inline u32 lab_block_of(struct lab_map *m, u64 index)
 {
 	/* Reading a hole in the host's file may allocate memory: the map of 12 TiB is 768 MiB of holes. */
@@ -125,24 +133,29 @@ static inline void *lab_base(struct lab_map *m, u64 position, u32 size)
 	return base + position;
 }
 
-/* Returns a block for writing; NULL: none is left. */
-static inline void *lab_block_get(struct lab_map *m, u64 index)
+/* Returns where to write within one block; NULL: no block is left. */
+static inline void *lab_block_get(struct lab_map *m, u64 position, u32 size)
 {
-	u32 entry = lab_block_of(m, index);
+	u64 index = position >> LAB_BLOCK_SHIFT;
+	u32 entry = lab_block_of(m, index), offset = position & (LAB_BLOCK - 1);
+	u32 first = offset / LAB_DRIVE_PAGE, last = (offset + size - 1) / LAB_DRIVE_PAGE;
 	void *from;
 
-	if (entry)
-		return lab_block_data(entry);
-	entry = lab_block_new();
-	if (!entry)
-		return NULL;
-	from = lab_base(m, index << LAB_BLOCK_SHIFT, LAB_BLOCK);
-	if (from)
-		memcpy(lab_block_data(entry), from, LAB_BLOCK);
+	if (!entry) {
+		entry = lab_block_new();
+		if (!entry)
+			return NULL;
+		from = lab_base(m, index << LAB_BLOCK_SHIFT, LAB_BLOCK);
+		if (from)
+			memcpy(lab_block_data(entry), from, LAB_BLOCK);
+		WRITE_ONCE(*lab_unwritten(entry), from ? 0 : LAB_BLOCK_PAGES);
+		barrier();
+		set_bit(index >> LAB_MAP_SHIFT, m->present);
+		WRITE_ONCE(m->map[index], entry);
+	}
+	WRITE_ONCE(*lab_unwritten(entry), *lab_unwritten(entry) & ~((2u << last) - (1u << first)));
 	barrier();
-	set_bit(index >> LAB_MAP_SHIFT, m->present);
-	WRITE_ONCE(m->map[index], entry);
-	return lab_block_data(entry);
+	return lab_block_data(entry) + offset;
 }
 
 /* Reads within one block. */
@@ -163,15 +176,14 @@ static inline void lab_read(struct lab_map *m, u64 position, void *to, u32 size)
 
 static inline bool lab_write(struct lab_map *m, u64 position, const void *from, u32 size)
 {
-	u64 index = position >> LAB_BLOCK_SHIFT;
-	void *block;
+	void *to;
 
-	if (!lab_block_of(m, index) && !lab_base(m, position, size) && !memchr_inv(from, 0, size))
+	if (!lab_block_of(m, position >> LAB_BLOCK_SHIFT) && !lab_base(m, position, size) && !memchr_inv(from, 0, size))
 		return true;
-	block = lab_block_get(m, index);
-	if (!block)
+	to = lab_block_get(m, position, size);
+	if (!to)
 		return false;
-	memcpy(block + (position & (LAB_BLOCK - 1)), from, size);
+	memcpy(to, from, size);
 	return true;
 }
 
@@ -195,7 +207,7 @@ static inline void lab_undo_keep(struct lab_map *m, u64 page, u32 sectors, u32 s
 		u->order = ++m->undone;
 		u->zeros = 0;
 	}
-	if (!entry) {
+	if (!entry || *lab_unwritten(entry) >> (position & (LAB_BLOCK - 1)) / LAB_DRIVE_PAGE & 1) {
 		u->zeros |= sectors;
 	} else {
 		void *from = lab_block_data(entry) + (position & (LAB_BLOCK - 1));
@@ -232,10 +244,8 @@ static inline u8 *lab_medium(struct lab_map *m, u64 sector)
 	u32 bit = 1 << sector % 8;
 	u8 *data;
 
-	if (!u) {
-		data = lab_block_get(m, sector >> (LAB_BLOCK_SHIFT - 9));
-		return data ? data + ((sector << 9) & (LAB_BLOCK - 1)) : NULL;
-	}
+	if (!u)
+		return lab_block_get(m, sector << 9, LAB_DRIVE_SECTOR);
 	data = (u8 *)lab_undo_data(m, u - m->undo) + sector % 8 * LAB_DRIVE_SECTOR;
 	if (u->zeros & bit)
 		memset(data, 0, LAB_DRIVE_SECTOR);

@@ -37,7 +37,7 @@ struct lab_header {			/* at 0 */
 	u64 state;			/* offset of struct lab_state */
 	u64 blocks;			/* most blocks: the host has space for them */
 	u64 data;			/* offset of the first block */
-	u64 link;			/* offset of u32[blocks]: next free block, guest */
+	u64 link;			/* offset of u32[blocks]: next free block, or unwritten pages; guest */
 	struct lab_area input;		/* contents of /dev/lab_io for reads */
 	struct lab_area output;		/* writes to /dev/lab_io are appended, guest */
 	struct lab_area log;		/* kernel messages, guest */

@@ -37,6 +37,7 @@ struct request {
 static struct lab_map contents;
 static struct request requests[IN_FLIGHT];
 static u64 *records, seed, newest[SPAN / LAB_DRIVE_SECTOR];
+static bool written[SPAN / LAB_DRIVE_PAGE];
 
 static u64 chance(u64 below)
 {
@@ -69,6 +70,7 @@ static void copy(struct request *q, u64 end)
 		for (i = 0; i < LAB_DRIVE_SECTOR / 8; i++)
 			data[i] = *last;
 		assert(lab_write(&contents, q->position, data, sizeof(data)));
+		written[q->position / LAB_DRIVE_PAGE] = true;
 	}
 }
 
@@ -79,6 +81,7 @@ static void on_dirty(struct lab_drive *d, void *tag, u64 page, u8 sectors, u8 be
 
 	(void)d, (void)before;
 	lab_undo_keep(&contents, page, sectors, slot);
+	assert(written[page] || (contents.undo[slot].zeros & sectors) == sectors);
 	assert(q->position / LAB_DRIVE_PAGE == page);
 	copy(q, min_t(u64, (page + 1) * LAB_DRIVE_PAGE, end));
 }
@@ -159,6 +162,8 @@ int main(int argc, char **argv)
 	assert(contents.entry->slots == contents.entry->drive.cache / LAB_DRIVE_PAGE);
 	for (i = 0; i < SPAN / LAB_DRIVE_SECTOR; i++)
 		lab_read(&contents, i * LAB_DRIVE_SECTOR, &newest[i], sizeof(newest[i]));
+	for (i = 0; i < SPAN / LAB_DRIVE_PAGE; i++)
+		written[i] = state->used;	/* by an earlier run, perhaps */
 	d = calloc(1, lab_drive_bytes(&contents.entry->drive));
 	assert(d && lab_drive_init(d, &contents.entry->drive, contents.entry->sectors * LAB_DRIVE_SECTOR, &ops, now));
 	for (i = 0; i < most; i++) {
