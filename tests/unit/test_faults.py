@@ -581,8 +581,9 @@ def in_shell(script: str, md: Path) -> subprocess.CompletedProcess[str]:
 def later(seconds: float, md: Path, **files: str) -> threading.Thread:
     def write() -> None:
         time.sleep(seconds)
-        for name, text in files.items():
-            (md / name).write_text(f"{text}\n")
+        for name, text in files.items():  # a shell must not read a file that is being written
+            (md / "new").write_text(f"{text}\n")
+            (md / "new").replace(md / name)
 
     thread = threading.Thread(target=write)
     thread.start()

@@ -19,7 +19,9 @@ _SPOKEN: Final = ("array", "disks", "faults", "filesystem", "workloads")
 def cell_id(cell: Cell) -> str:
     """Return a readable slug and 8 hex digits of a digest of all fields that affect values."""
     without = {"timeout", "axes"} | (set() if cell.faults else {"faults"})
-    return f"{slug(cell)}-{_digest(cell.model_dump(mode='json', exclude=without))}"
+    data = cell.model_dump(mode="json", exclude=without)
+    _leave_out_defaults(data["workloads"])
+    return f"{slug(cell)}-{_digest(data)}"
 
 
 def digest_of(cell_id: str) -> str:
@@ -65,10 +67,19 @@ def _spoken(cell: Cell, section: str) -> Any:
     for disk in data if section == "disks" else ():
         if disk["bus"] == DiskBus.LAB:  # claims do not depend on virtual time
             disk["bus"] = DiskBus.VIRTIO.value
+    if section == "workloads":
+        _leave_out_defaults(data)
     for workload in data if section == "workloads" else ():
         if isinstance(catalog.workload(workload["tool"]), Suite):
             workload["parameters"].pop("directory")
     return data
+
+
+def _leave_out_defaults(workloads: Any) -> None:
+    """Leave out a field that earlier versions did not have, so that cells keep their names."""
+    for workload in workloads:
+        if not workload["keep_cache"]:
+            del workload["keep_cache"]
 
 
 def _digest(data: Any) -> str:
