@@ -14,6 +14,7 @@ from lab.compile.guest.cloud_init import Identity
 from lab.compile.guest.disks import Plugged, lasting, left_by, spares, widest
 from lab.compile.guest.steps import Site, guest_procedure, memory_of, qemu_conf
 from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
 from lab.model.execution.procedure import (
@@ -251,6 +252,7 @@ def test_a_workload_may_keep_the_caches_that_the_one_before_it_left(tmp_path: Pa
         assert "drop_caches" not in read
         assert "flushbufs" not in read
         assert "/proc/diskstats" in read
+        assert cell_id(cell) != cell_id(compiled(tmp_path, place))
 
 
 def test_workloads_are_aimed_at_the_array_or_at_a_file_on_it(tmp_path: Path) -> None:

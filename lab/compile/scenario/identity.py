@@ -69,9 +69,9 @@ def _spoken(cell: Cell, section: str) -> Any:
             disk["bus"] = DiskBus.VIRTIO.value
     if section == "workloads":
         _leave_out_defaults(data)
-    for workload in data if section == "workloads" else ():
-        if isinstance(catalog.workload(workload["tool"]), Suite):
-            workload["parameters"].pop("directory")
+        for workload in data:
+            if isinstance(catalog.workload(workload["tool"]), Suite):
+                workload["parameters"].pop("directory")
     return data
 
 
