@@ -30,16 +30,17 @@ from lab.model.execution.events import (
 )
 from lab.model.execution.job import CellJob, End, GuestJob, Keep, Order
 from lab.model.execution.procedure import Procedure
-from lab.model.result.document import Outcome
+from lab.model.result.document import Outcome, PhaseSeconds
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
+from lab.run.more_trials import add_trials
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
 from lab.run.scheduling import executor
 from lab.run.scheduling.cell_queue import CellQueue
 from lab.run.scheduling.executor import Execution
 from lab.run.worker_pool import PooledWorker, WorkerPool
-from lab.store.runs import RunStore, StoredCell, StoredRun
+from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 from tests.fakes import SCENARIO, with_matrix
 
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
@@ -274,6 +275,19 @@ def test_the_longest_cell_goes_first(begin: Callable[..., Run], world: World) ->
     run.all()
     counts = {cell_id(c): c.workloads[0].parameters["count"] for c in run.compiled.cells}
     assert [counts[name] for name in world.cells] == [3000, 2000, 1000]
+
+
+def test_further_trials_go_by_the_measured_time_of_the_first(
+    begin: Callable[..., Run], world: World
+) -> None:
+    run = begin(with_matrix("  workloads.write.count: [1000, 3000]\n"), jobs=1)
+    for cell, seconds in zip(run.compiled.cells, (50.0, 5.0), strict=True):
+        attempt = run.store.begin_cell(cell_id(cell), cell, Procedure(name="q", steps=()))
+        done = StoredOutcome(outcome=Outcome.DONE, seconds=PhaseSeconds(total=seconds))
+        run.store.finish_cell(cell_id(cell), attempt, done)
+    add_trials(run.store, {cell_id(c): 1 for c in run.compiled.cells}, run.execution.run)
+    counts = {s.id: s.cell.workloads[0].parameters["count"] for s in run.store.load_run().cells}
+    assert [counts[name] for name in world.cells] == [1000, 3000]
 
 
 @pytest.mark.parametrize("fate", ["lost", "killed"])

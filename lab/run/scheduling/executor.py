@@ -57,7 +57,7 @@ from lab.run.scheduling.decide import (
 from lab.run.task import Task, by_guest, calibration_of, task_of
 from lab.run.worker_pool import PooledWorker, Say, Watch, WorkerEvent, WorkerPool
 from lab.store import reuse
-from lab.store.runs import RunStore, StoredOutcome
+from lab.store.runs import RunStore, StoredOutcome, StoredRun
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
@@ -159,9 +159,20 @@ class Execution:
         run = self.store.load_run()
         update = {"calibrations": standing(run.calibrations, missing, known)}
         self.store.save_run(run.model_copy(update=update))
-        longest = sorted(map(task_of, () if self._more else cells), key=lambda t: -t.seconds)
-        self._waiting = [*map(calibration_of, missing), *longest]
+        tasks = self._tasks(run, () if self._more else cells)
+        self._waiting = [*map(calibration_of, missing), *tasks]
         return set(by_guest(cells)) | ({base.guest} if self.options.keep else set())
+
+    def _tasks(self, run: StoredRun, cells: Sequence[Cell]) -> list[Task]:
+        """Return the cells' tasks, longest first. A further trial takes as long as the first."""
+        tasks = {task.id: task for task in map(task_of, cells)}
+        for first, *more in run.points:
+            further = [tasks[one.id] for one in more if one.id in tasks]
+            if further and self.store.has_cell(first.id):
+                seconds = self.store.load_attempt(self.store.cell_directory(first.id)).seconds.total
+                for task in further:
+                    task.seconds = seconds
+        return sorted(tasks.values(), key=lambda task: -task.seconds)
 
     # -- events
 
