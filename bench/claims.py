@@ -49,6 +49,7 @@ from lab.store.runs import RunStore
 OUT = ROOT / "docs/claims.md"
 DATA = ROOT / "docs/claims.json"
 POSTS = ROOT / "docs/posts.yaml"
+NO_DIFFERENCE: Final = re.compile(r"no difference: less than [\d.]+ %")
 OF_POST: Final = re.compile(r"S00\d(?=-)")
 """The post at the beginning of a claim's id."""
 SURPRISES: Final = 3
@@ -240,8 +241,10 @@ def page(data: Data, every: Sequence[Told], posts: Mapping[str, Post]) -> str:
         "Made by `python -m bench.claims` from stored runs. A claim holds if the whole interval is"
         " inside its bound, is refuted if the whole interval is outside, and is inconclusive"
         " otherwise, or if so few trials give no interval"
-        " ([verdicts](concepts/measurement.md#verdicts)). *interval* is that of the value in the"
-        " bound: a quotient for a ratio, an order and a series. *exact*: no trial differs."
+        " ([verdicts](concepts/measurement.md#verdicts)). A direction (at least 1, at most 1, a"
+        " falling order) is judged with a margin, which stands behind its bound; a smaller"
+        " difference refutes it as “no difference”. *interval* is that of the value in the bound: a"
+        " quotient for a ratio, an order and a series. *exact*: a count, or no seed changes it."
         " *counted*: a count, of which one trial is enough. *theory* is the lab's prediction.",
         "",
         *_summary(every, posts),
@@ -369,15 +372,29 @@ def cells(one: Told) -> tuple[str, ...]:
     theory = "" if result.predicted is None else _of_claim(claim, result.predicted)
     if result.verdict not in DECIDED:
         why = f"Open: {result.reason}. {why}".strip()
+    elif same := NO_DIFFERENCE.search(result.reason or ""):
+        why = f"{same[0].capitalize()}. {why}".strip()
     return (
         *(claim.id, says, published, _measured(one)),
         interval_text(claim, part) if part else "",
-        *(result.expected or "", one.verdict),
+        *((result.expected or "") + margin_text(claim, part), one.verdict),
         trials_text(part) if part else "",
         _ranges(row.seeds),
         ", ".join("virtual" if clock is CellClock.SEALED else clock.value for clock in row.clocks),
         *(theory, why, one.scenario),
     )
+
+
+def margin_text(claim: Claim, part: Part | None) -> str:
+    """Return the margin with which a direction was judged; empty: it was judged without one."""
+    expect = claim.expect
+    if part is None or not (
+        (expect.kind == "order" and not expect.margin)
+        or (expect.kind == "ratio" and 1 in (expect.at_least, expect.at_most))
+    ):
+        return ""
+    judged = [abs(log(v)) for v in (part.at_least, part.at_most) if v]
+    return f", by {100 * (exp(min(judged)) - 1):.2g} %" if judged and min(judged) > 1e-9 else ""
 
 
 def deciding(result: ClaimResult) -> Part | None:
@@ -404,7 +421,7 @@ def interval_text(claim: Claim, part: Part) -> str:
     """Return a comparison's interval with its unit."""
     if part.low is None or part.high is None:
         return "unknown"
-    if part.low == part.high:
+    if part.low == part.high and part.basis in (Basis.COUNTED, Basis.FIXED):
         return "exact"
     if isinstance(claim.expect, Bound):
         low, high = (format_figure(claim.expect.value.metric, v) for v in (part.low, part.high))

@@ -68,7 +68,9 @@ def test_a_row_has_units_interval_trials_seeds_clock_and_mechanism() -> None:
     assert found["scenario"] == "raid5-chunk-seek"
     assert "“" in found["says"]
     assert columns(made(part={"basis": Basis.COUNTED, "trials": 1}))["trials"] == "1, counted"
-    assert columns(made(part={"low": 2.0, "high": 2.0}))["interval"] == "exact"
+    same = {"low": 2.0, "high": 2.0}
+    assert columns(made(part={**same, "basis": Basis.FIXED}))["interval"] == "exact"
+    assert columns(made(part={**same, "basis": Basis.SEEDS}))["interval"] == "2 times"
     assert columns(made(part={"low": None, "high": None}))["interval"] == "unknown"
     bound = {"low": 10e6, "high": 11e6, "at_least": 9e6}
     assert columns(made(name="S004-1", part=bound))["interval"] == "10.0 MB/s – 11.0 MB/s"
@@ -96,6 +98,15 @@ def test_the_interval_is_that_of_the_comparison_that_decides() -> None:
 def test_an_open_claim_says_what_it_would_take() -> None:
     found = columns(made("inconclusive", reason="too close to tell; 8 trials are needed"))
     assert found["mechanism"].startswith("Open: too close to tell; 8 trials are needed. A read")
+
+
+def test_a_direction_says_its_margin_and_when_there_is_no_difference() -> None:
+    part = {"low": 0.99, "high": 1.005, "at_least": 1.01}
+    said = "write is 1 times that; no difference: less than 1 %"
+    found = columns(made("refuted", reason=said, part=part, expected="at least 1 times"))
+    assert found["holds if"] == "at least 1 times, by 1 %"
+    assert found["mechanism"].startswith("No difference: less than 1 %. A read")
+    assert columns(made(part={"at_least": 1.0}))["holds if"] == ""
 
 
 def test_what_was_not_run_says_so_and_what_would_confirm_it() -> None:

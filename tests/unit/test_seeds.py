@@ -145,6 +145,10 @@ def test_seeds_reach_requests_that_are_random_or_longer_than_a_bio(tmp_path: Pat
     assert {draws(cell) for cell in ordered} == {frozenset()}
     cell = compile_scenario(catalog.scenario_path("degraded")).cells[0]
     assert draws(cell) == {workload.name for workload in cell.workloads}
+    cell = compile_scenario(catalog.scenario_path("bitmap-resync")).cells[0]
+    assert draws(cell) == {"write", "cut"}
+    cell = compile_scenario(catalog.scenario_path("raid1-write-mostly")).cells[0]
+    assert "failed" in draws(cell)
     cell = compile_scenario(catalog.scenario_path("mirrors-or-raidz2")).cells[0]
     assert draws(cell) >= {"busy", "rebuild", "rebuild_busy"}
 

@@ -43,12 +43,23 @@ def seeds_of(cell: Cell) -> tuple[int, ...]:
 def draws(cell: Cell) -> frozenset[str]:
     """Return the names of workloads and faults whose values depend on the seed.
 
-    With a file system it is all: where it puts files depends on random numbers.
+    With a file system it is all: where it puts files depends on random numbers. A fault during or
+    after a workload that draws finds other blocks written, and other bits set in a bitmap.
     """
     zfs = cell.array is not None and cell.array.kind == "zfs"
     if zfs or cell.filesystem or any(_disk(disk, FIRST + 1) != disk for disk in cell.disks):
         return frozenset([w.name for w in cell.workloads] + [f.name for f in cell.faults])
-    return frozenset(workload.name for workload in cell.workloads if _draws(workload))
+    drawn = [_draws(workload) for workload in cell.workloads]
+    names = [workload.name for workload in cell.workloads]
+    found = {name for name, draw in zip(names, drawn, strict=True) if draw}
+    for fault in cell.faults:
+        if fault.before is not None:
+            earlier = drawn[: names.index(fault.before)]
+        else:
+            earlier = drawn[: names.index(fault.during or fault.after or "") + 1]
+        if any(earlier):
+            found.add(fault.name)
+    return frozenset(found)
 
 
 def _draws(workload: Workload) -> bool:
