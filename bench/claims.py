@@ -50,6 +50,7 @@ OUT = ROOT / "docs/claims.md"
 DATA = ROOT / "docs/claims.json"
 POSTS = ROOT / "docs/posts.yaml"
 NO_DIFFERENCE: Final = re.compile(r"no difference: less than [\d.]+ %")
+"""Words in the reason of a direction that is refuted (``judge.py``)."""
 OF_POST: Final = re.compile(r"S00\d(?=-)")
 """The post at the beginning of a claim's id."""
 SURPRISES: Final = 3
@@ -393,8 +394,8 @@ def margin_text(claim: Claim, part: Part | None) -> str:
         or (expect.kind == "ratio" and 1 in (expect.at_least, expect.at_most))
     ):
         return ""
-    judged = [abs(log(v)) for v in (part.at_least, part.at_most) if v]
-    return f", by {100 * (exp(min(judged)) - 1):.2g} %" if judged and min(judged) > 1e-9 else ""
+    margin = min((max(v, 1 / v) - 1 for v in (part.at_least, part.at_most) if v), default=0.0)
+    return f", by {100 * margin:.2g} %" if margin else ""
 
 
 def deciding(result: ClaimResult) -> Part | None:

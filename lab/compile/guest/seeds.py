@@ -53,11 +53,8 @@ def draws(cell: Cell) -> frozenset[str]:
     names = [workload.name for workload in cell.workloads]
     found = {name for name, draw in zip(names, drawn, strict=True) if draw}
     for fault in cell.faults:
-        if fault.before is not None:
-            earlier = drawn[: names.index(fault.before)]
-        else:
-            earlier = drawn[: names.index(fault.during or fault.after or "") + 1]
-        if any(earlier):
+        at = names.index(fault.before or fault.during or fault.after or "")
+        if any(drawn[: at + (fault.before is None)]):
             found.add(fault.name)
     return frozenset(found)
 
