@@ -27,7 +27,7 @@ from lab.store import reuse
 from lab.store import runs as store
 
 _ORDER: Final = list(Kind)
-_KEPT_NAMES: Final = re.compile(r"(?:snapshot|base|boot)-[0-9a-f]+")
+_KEPT_NAMES: Final = re.compile(r"(?:snapshot|base|boot|driver)-[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,11 +29,13 @@ def silent(_says: str, _part: float | None) -> None:
     pass
 
 
-def made(directory: Path, kernel: bytes = b"the kernel") -> Image:
+def made(
+    directory: Path, kernel: bytes = b"the kernel", *, name: str = "debian-12", disk: str = "4M"
+) -> Image:
     """Return an image in the store."""
     directory.mkdir()
-    disk = directory / "disk.qcow2"
-    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "4M"], check=True)
+    file = directory / "disk.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", file, disk], check=True)
     (directory / "kernel").write_bytes(kernel)
     (directory / "initrd").write_bytes(b"the initrd")
     facts = {
@@ -41,7 +43,7 @@ def made(directory: Path, kernel: bytes = b"the kernel") -> Image:
         for p in directory.iterdir()
     }
     manifest = ImageManifest(
-        name="debian-12",
+        name=name,
         digest="1" * 64,
         built=datetime(2026, 1, 1, tzinfo=UTC),
         source=ImageSource.BUILT,
@@ -90,12 +92,67 @@ def test_another_host_has_the_same_bytes_and_the_driver(
     monkeypatch.setenv("LAB_HOME", str(home / "two"))
     assert left() == []
     brought = bring(path, checksum)
-    assert brought.manifest == image.manifest
+    assert (brought.digest, brought.manifest.files) == (image.digest, image.manifest.files)
     assert brought.directory != image.directory
     image_store.verify(brought, deep=True)
     assert (sealed_kit.boot_place(brought) / "lab_disk.ko").read_text() == "lab_disk.ko"
-    assert bring(path, checksum) == brought
+    assert bring(path, checksum).directory == brought.directory
     assert left() == [brought.directory.name]
+    assert images.export(brought, home / "back.tar", silent)
+
+
+def test_an_archive_does_not_say_where_it_comes_from(
+    archive: tuple[Path, str, Image], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, checksum, image = archive
+    assert image.manifest.source is ImageSource.BUILT
+    monkeypatch.setenv("LAB_HOME", str(home / "two"))
+    manifest = bring(path, checksum).manifest
+    assert manifest.source is ImageSource.IMPORTED
+    assert (manifest.origin, manifest.checksum) == (str(path), f"sha256:{checksum}")
+    assert manifest.imported is not None
+
+
+def test_the_boot_files_of_an_archive_boot_no_other_image(
+    archive: tuple[Path, str, Image], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two images have the kernel 6.1.0-1 here; a third has even the same kernel, byte by byte."""
+    path, checksum, _ = archive
+    monkeypatch.setenv("LAB_HOME", str(home / "two"))
+    paths.images().mkdir(parents=True)
+    others = [
+        made(home / f"other-{n}", kernel, name=f"other-{n}", disk=disk)
+        for n, (kernel, disk) in enumerate([(b"another", "4M"), (b"the kernel", "8M")])
+    ]
+    before = [sealed_kit.boot_place(one) for one in others]
+    brought = bring(path, checksum)
+    assert sealed_kit.boot_place(brought).parent == brought.directory
+    assert [sealed_kit.boot_place(one) for one in others] == before
+    assert len({*before, sealed_kit.boot_place(brought)}) == 3
+    assert not any(place.exists() for place in before)
+    assert not paths.sealed().exists()
+    own = brought.model_copy(update={"kernel": home / "my-kernel"})
+    (home / "my-kernel").write_bytes(b"mine")
+    assert not sealed_kit.boot_place(own).exists()
+
+
+def test_a_build_of_the_same_recipe_with_other_bytes_has_its_own_boot_files(home: Path) -> None:
+    """The digest of recipe and packages is the same; the file systems differ."""
+    one, other = made(home / "a"), made(home / "b", name="debian-13", disk="8M")
+    assert one.digest == other.digest
+    assert sealed_kit.boot_place(one) != sealed_kit.boot_place(other)
+    assert sealed_kit._kernel_of(one) == sealed_kit._kernel_of(other)  # it is built once
+
+
+@pytest.mark.parametrize("key", ["kernel_version", "mdadm_version"])
+@pytest.mark.parametrize("text", ["4.2' && touch /x '", "6.1,evil", "../x", "-o=x", "a b", ""])
+def test_a_version_in_an_archive_is_one_word(
+    archive: tuple[Path, str, Image], home: Path, key: str, text: str
+) -> None:
+    path, _, image = archive
+    hostile = image.manifest.model_copy(update={key: text}).model_dump_json().encode()
+    with pytest.raises(InputError, match=key):
+        bring(path, rewritten(path, {"manifest.json": hostile}))
 
 
 def test_an_image_of_the_same_digest_with_other_bytes_gives_way(

@@ -317,6 +317,12 @@ def test_every_stage_is_seen_once_in_order() -> None:
             "do not fit into its root file system",
         ),
         ("W: GPG error: NO_PUBKEY 6ED0E7B82643E131", "does not know the key"),
+        (
+            "W: GPG error: http://x InRelease: The following signatures were invalid: BADSIG 6E\n"
+            "E: The repository 'http://x trixie InRelease' is not signed.",
+            "signature or a hash",
+        ),
+        ("E: Failed to fetch http://x/mdadm_4.2.deb  Hash Sum mismatch", "signature or a hash"),
         ("E: Failed to fetch http://a/b  Could not connect to a:80", "could not be reached"),
     ],
 )

@@ -244,7 +244,6 @@ def test_a_kernel_with_its_driver_needs_no_headers(image: Image, tmp_path: Path)
         own = virtual_time.own_driver(loaded.kernel)
         own.mkdir()
         (own / "lab_disk.ko").write_text(f"driver {number}")
-        virtual_time._build(loaded, work)
-        assert (work / "lab_disk.ko").read_text() == f"driver {number}"
+        assert virtual_time._driver(loaded, silent) == own
         places.add(virtual_time.boot_place(loaded))
     assert len(places) == 2  # both call themselves 6.1.1-lab

@@ -110,12 +110,16 @@ def import_(
         lab image import disk.qcow2 --name my-cloud --checksum sha512:9f86d0…
     """
     from lab.cli.display.progress import Spinner
-    from lab.run.preparation.images import import_named
+    from lab.run.preparation.images import import_named, is_recipe
 
     with Spinner("importing the image") as spinner:
         made = import_named(source, name=name, checksum=checksum, progress=spinner.show)
     typer.echo(f"{made.name} is in {home(made.directory)}")
-    typer.echo(f"  use it with: --set guest.image={made.name}")
+    if is_recipe(made.name):
+        typer.echo(f"  scenarios with 'guest.image: {made.name}' use it from now on")
+        typer.echo(f"  to go back to your own build: lab image remove {made.directory.name}")
+    else:
+        typer.echo(f"  use it with: --set guest.image={made.name}")
 
 
 @image.command()

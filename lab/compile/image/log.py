@@ -91,6 +91,12 @@ def reason_of(log: str, *, suite: str, name: str) -> BuildFailure | None:
             # the run that needs an image with another kernel (NAME+KERNEL) builds it
             + (f"lab image build {name} --accept-expired" if "+" not in name else "add it to this"),
         )
+    if re.search(r"BADSIG|signatures? (?:were|was) invalid|Hash Sum mismatch", log):
+        return BuildFailure(
+            says=f"the signature or a hash of the archive of '{suite}' is wrong: its files were"
+            " changed after they were signed, or on the way",
+            hint="use another mirror; one that is being updated is right again in an hour",
+        )
     if re.search(r"NO_PUBKEY|public key is not available|is not signed", log):
         return BuildFailure(
             says=f"this host does not know the key that signed '{suite}'",

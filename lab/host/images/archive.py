@@ -1,9 +1,9 @@
 """Export and import of an image as one file, so that another host gets the same bytes and results.
 
 Two builds of a recipe differ: the archive has newer packages, and ext4 stores times of the build. A
-tar file holds the image's files, its manifest, and the driver for virtual time if it was built
-here. An archive is untrusted: only regular files are read from it, with the names and sizes in the
-manifest.
+tar file holds the image's files, its manifest, and the boot files for virtual time if they were
+made here. An archive is untrusted: only regular files are read from it, with the names and sizes in
+the manifest. Its boot files are kept with the image and boot no other one.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from lab.core.units import MIB
 from lab.host.images import store as image_store
 from lab.host.images import virtual_time as sealed_kit
 from lab.host.images.store import MANIFEST, Progress
-from lab.host.system import files, untrusted
+from lab.host.system import untrusted
 from lab.model.image.manifest import Image, ImageManifest, image_at
 
 SUFFIX: Final = ".tar"
 _MOST: Final = 1 * MIB
 """Most bytes of a manifest."""
-_DRIVER: Final = 64 * MIB
-"""Most bytes of each file of the driver."""
+_KIT: Final = 64 * MIB
+"""Most bytes of each boot file."""
 
 
 def export(image: Image, path: Path, progress: Progress) -> str:
@@ -39,10 +39,11 @@ def export(image: Image, path: Path, progress: Progress) -> str:
     progress("reading the image", 0.0)
     image_store.verify(image, deep=True)
     boot = sealed_kit.boot_place(image)
-    driver = [boot / name for name in sealed_kit.BOOT_FILES if (boot / name).is_file()]
+    kit = [boot / name for name in sealed_kit.BOOT_FILES if (boot / name).is_file()]
+    directory = sealed_kit.archived_kit(image).name
     parts = {MANIFEST: image.directory / MANIFEST}
     parts |= {name: image.directory / name for name in sorted(image.manifest.files)}
-    parts |= {f"{boot.name}/{part.name}": part for part in driver}
+    parts |= {f"{directory}/{part.name}": part for part in kit}
     with untrusted.new(path) as made:
         with tarfile.open(made, "x", format=tarfile.USTAR_FORMAT) as tar:
             for number, (name, part) in enumerate(parts.items()):
@@ -55,7 +56,7 @@ def export(image: Image, path: Path, progress: Progress) -> str:
 
 
 def unpack(archive: Path, work: Path, source: str) -> ImageManifest:
-    """Unpack into ``work/image`` and check the hashes; install the driver.
+    """Unpack into ``work/image`` and check the hashes.
 
     ``InputError``: it is not an archive of an image, or it is corrupt.
     """
@@ -70,7 +71,7 @@ def unpack(archive: Path, work: Path, source: str) -> ImageManifest:
                         f"'{source}' is corrupt: the hash of '{name}' is not the one in its"
                         f" '{MANIFEST}'"
                     )
-            _take_driver(tar, image_at(made, manifest), work, source)
+            _take_kit(tar, sealed_kit.archived_kit(image_at(made, manifest)), source)
     except tarfile.TarError as error:
         raise InputError(
             f"'{source}' is not an archive of an image: {error}",
@@ -110,15 +111,11 @@ def _copy(tar: tarfile.TarFile, name: str, target: Path, most: int, source: str)
     return image_store.file_sha256(target)
 
 
-def _take_driver(tar: tarfile.TarFile, image: Image, work: Path, source: str) -> None:
-    """Install this version's driver, if the archive has it and this host does not."""
-    place = sealed_kit.boot_place(image)
+def _take_kit(tar: tarfile.TarFile, place: Path, source: str) -> None:
+    """Unpack the boot files, if the archive has those of this version's sources."""
     wanted = [f"{place.name}/{name}" for name in sealed_kit.BOOT_FILES]
-    if place.exists() or not set(wanted) <= set(tar.getnames()):
+    if not set(wanted) <= set(tar.getnames()):
         return
-    made = work / place.name
-    made.mkdir()
+    place.mkdir()
     for name in wanted:
-        _copy(tar, name, work / name, _DRIVER, source)
-    files.make_directory(place.parent)
-    files.publish(made, place)
+        _copy(tar, name, place.parent / name, _KIT, source)

@@ -104,11 +104,14 @@ def import_archive(
     """Import an image that ``lab image export`` wrote on another host, with the same bytes.
 
     It replaces an image of the same digest with other bytes, unless that is ``in_use`` (digests).
-    Otherwise as :func:`import_image`.
+    What its manifest says of its origin is replaced. Otherwise as :func:`import_image`.
     """
     checksum = ":".join(_parse_checksum(checksum))
     with _alone("archive", progress), _fetched(source, "archive", checksum, progress) as (tar, _):
-        manifest = image_archive.unpack(tar, tar.parent, source)
+        here = {"source": ImageSource.IMPORTED, "origin": source, "checksum": checksum}
+        manifest = image_archive.unpack(tar, tar.parent, source).model_copy(
+            update={**here, "imported": datetime.now(UTC)}
+        )
         made = tar.parent / "image"
         if _kind(made / "disk.qcow2", source) != "qcow2":
             raise InputError(f"'{source}': its 'disk.qcow2' is not a qcow2 image")

@@ -94,7 +94,7 @@ def list_images() -> Inventory:
             images.append(found)
         else:
             skipped.append(Skipped(name=entry.name, reason=found))
-    images.sort(key=lambda i: (i.manifest.built, i.digest), reverse=True)
+    images.sort(key=lambda i: (i.manifest.arrived, i.digest), reverse=True)
     images.sort(key=lambda i: i.name)
     return Inventory(images=tuple(images), skipped=tuple(skipped))
 
@@ -209,8 +209,8 @@ def publish(made: Path, manifest: ImageManifest) -> Image:
 
     An intact image of the same digest stays instead, since guests may use it.
     """
-    for path in made.iterdir():
-        path.chmod(0o444)
+    for path in made.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o444)
     (made / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
     made.chmod(0o755)
     target = home() / directory_name(manifest.name, manifest.digest)

@@ -25,7 +25,7 @@ from lab.host.images import workspace as image_workspace
 from lab.host.images.store import file_sha256
 from lab.host.system import accelerator, files, locks, paths, process
 from lab.model.execution.job import SealedKit
-from lab.model.image.manifest import Image, ImageSource
+from lab.model.image.manifest import Image
 from lab.model.image.package import Axis
 from lab.model.scenario.guest import Guest
 
@@ -38,6 +38,10 @@ PLAIN: Final = ("initramfs", "lab_disk.ko")
 HUNTED: Final = ("initramfs-hunt", "lab_hunt.ko")
 """The same for guests that `lab hunt` disturbs or `lab debug` stops."""
 BOOT_FILES: Final = (*PLAIN, *HUNTED)
+DRIVER: Final = ("lab_disk.ko", "lab_hunt.ko", "init", "engines.so")
+"""What `build.sh` makes for a kernel."""
+ARCHIVED: Final = "boot-"
+"""Directory of an imported image with the boot files of its archive."""
 FIRMWARE: Final = ("bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin")
 """Firmware that QEMU runs in such a guest before its kernel."""
 _PLACES: Final = ("/usr/share/qemu", "/usr/share/seabios", "/usr/local/share/qemu")
@@ -106,7 +110,7 @@ def root_disk(kit: SealedKit) -> region.Disk:
 
 def _base(image: Image, say: Say) -> Path:
     """Return the image's disk as a raw file, named by the digest of its bytes."""
-    known = paths.sealed() / f"image-{image.digest[:20]}"
+    known = paths.sealed() / f"image-{image.manifest.files['disk.qcow2'].sha256[:20]}"
     if (digest := _text(known)) and (paths.sealed() / f"base-{digest}").is_file():
         return paths.sealed() / f"base-{digest}"
     with _making(known, say, f"converting the image '{image.name}' for guests with virtual time"):
@@ -130,16 +134,23 @@ def _base(image: Image, say: Say) -> Path:
 
 
 def boot_place(image: Image) -> Path:
-    """Return the directory of :data:`BOOT_FILES`, named by the kernel's version and these
-    sources."""
+    """Return the directory of :data:`BOOT_FILES`: the archive's, or one that is named by the
+    contents of kernel and disk, and by the sources."""
     own = _own(image)
-    which = own.name if own is not None else str(image.manifest.kernel_version)
-    return paths.sealed() / f"boot-{_digest(which)[:20]}"
+    if _boots_its_own(image) and (brought := archived_kit(image)).is_dir():
+        return brought
+    which = own.name if own is not None else _kernel_of(image)
+    disk = image.manifest.files["disk.qcow2"].sha256
+    return paths.sealed() / f"boot-{_digest(f'{which} {disk}')[:20]}"
+
+
+def archived_kit(image: Image) -> Path:
+    """Return the place of the boot files that an archive brought for this image alone."""
+    return image.directory / f"{ARCHIVED}{_digest('')[:20]}"
 
 
 def own_driver(kernel: Path) -> Path:
-    """Return the directory of ``lab_disk.ko``, ``lab_hunt.ko``, ``init`` and ``engines.so`` for a
-    kernel that was built here."""
+    """Return the directory of :data:`DRIVER` for a kernel that was built here."""
     return kernel.with_name(f"{kernel.name}.driver-{_digest('')[:12]}")
 
 
@@ -149,6 +160,18 @@ def _own(image: Image) -> Path | None:
     return driver if driver is not None and driver.is_dir() else None
 
 
+def _boots_its_own(image: Image) -> bool:
+    return image.kernel == image.directory / "kernel"
+
+
+def _kernel_of(image: Image) -> str:
+    """Return release and digest of the kernel that the image boots."""
+    assert image.kernel is not None
+    mine = _boots_its_own(image)
+    digest = image.manifest.files["kernel"].sha256 if mine else file_sha256(image.kernel)
+    return f"{image.manifest.kernel_version} {digest}"
+
+
 def _digest(which: str) -> str:
     """Return a digest of this text and of the sources of the boot files."""
     parts = [which.encode(), *((SOURCES / name).read_bytes() for name in BUILT_FROM)]
@@ -156,22 +179,23 @@ def _digest(which: str) -> str:
 
 
 def _boot_files(image: Image, base: Path, say: Say) -> Path:
-    """Return a directory with driver, init and initramfs for the image's kernel; make it if
-    missing."""
+    """Return a directory with driver, init and initramfs for the image; make it if missing."""
     place = boot_place(image)
     if place.is_dir():
         return place
-    version = image.manifest.kernel_version
-    with _making(place, say, f"building the disk driver for Linux {version}"):
+    version = str(image.manifest.kernel_version)
+    with _making(place, say, f"making the boot files of '{image.name}' for virtual time"):
         if place.is_dir():
             return place
+        driver = _driver(image, say)
         work = paths.sealed() / f".boot-{os.getpid()}"
         files.make_directory(work)
         try:
-            _build(image, work)
-            ext4 = ext4_modules(base, str(version), work)
-            for initramfs, driver in (PLAIN, HUNTED):
-                modules = [("lab_disk.ko", (work / driver).read_bytes()), *ext4.items()]
+            for name in DRIVER:
+                shutil.copyfile(driver / name, work / name)
+            ext4 = ext4_modules(base, version, work)
+            for initramfs, module in (PLAIN, HUNTED):
+                modules = [("lab_disk.ko", (work / module).read_bytes()), *ext4.items()]
                 content = cpio.initramfs(
                     {
                         "init": (0o755, (work / "init").read_bytes()),
@@ -184,6 +208,30 @@ def _boot_files(image: Image, base: Path, say: Say) -> Path:
                     }
                 )
                 files.write(work / initramfs, content)
+            files.publish(work, place)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return place
+
+
+def _driver(image: Image, say: Say) -> Path:
+    """Return a directory with :data:`DRIVER` for the image's kernel; make it if missing.
+
+    Images with the same kernel, byte by byte, share it.
+    """
+    if (own := _own(image)) is not None:
+        return own
+    place = paths.sealed() / f"driver-{_digest(_kernel_of(image))[:20]}"
+    if place.is_dir():
+        return place
+    version = image.manifest.kernel_version
+    with _making(place, say, f"building the disk driver for Linux {version}"):
+        if place.is_dir():
+            return place
+        work = paths.sealed() / f".driver-{os.getpid()}"
+        files.make_directory(work)
+        try:
+            _build(image, work)
             files.publish(work, place)
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -224,15 +272,11 @@ def ext4_modules(base: Path, version: str, work: Path) -> dict[str, bytes]:
 
 def _build(image: Image, work: Path) -> None:
     name, version = image.name, image.manifest.kernel_version
-    if (own := _own(image)) is not None:
-        for file in own.iterdir():
-            shutil.copyfile(file, work / file.name)
-        return
     stem = name.split("+")[0]
-    if image.manifest.source is not ImageSource.BUILT or stem not in image_recipes.recipes():
+    if stem not in image_recipes.recipes():
         raise InputError(
             f"guest.clock: virtual time needs the kernel's headers, which are unknown for the image"
-            f" '{name}', since it was not built here: set guest.clock to real"
+            f" '{name}', since no recipe has this name: set guest.clock to real"
         )
     if f"linux-image-{version}" not in image.manifest.packages:
         raise InputError(

@@ -17,6 +17,9 @@ NAME: Final = r"^[a-z0-9][a-z0-9.+-]*$"
 
 IMAGE: Final = Says("an image's name, such as debian-12")
 
+_RELEASE: Final = r"^[A-Za-z0-9][A-Za-z0-9.+~:_-]*$"
+"""A version of a kernel or a package. It is a word of commands, and archives are untrusted."""
+
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 RECORDED: Final = re.compile(r"CONFIG_(BLK_DEV_MD|MD_\w+|BLK_DEV_DM|DM_RAID|HZ|PREEMPT\w*)")
@@ -85,8 +88,8 @@ class ImageManifest(Model):
     """By name of the file."""
     packages: dict[str, str] = {}
     """Version by name; empty when imported."""
-    kernel_version: str | None = None
-    mdadm_version: str | None = None
+    kernel_version: Annotated[str, StringConstraints(pattern=_RELEASE)] | None = None
+    mdadm_version: Annotated[str, StringConstraints(pattern=_RELEASE)] | None = None
     kernel_options: dict[str, str] | None = None
     """The kernel options in `RECORDED`, from its configuration, overridden by those of modules
     built for the image; disabled options are absent. ``None``: unknown."""
@@ -100,6 +103,13 @@ class ImageManifest(Model):
     """The file or URL that was imported."""
     checksum: str | None = None
     """``sha512:HEX`` or ``sha256:HEX`` of the imported file, as given."""
+    imported: datetime | None = None
+    """Time when an archive of another host was imported."""
+
+    @property
+    def arrived(self) -> datetime:
+        """When the image came to this host: the newest of a name is used."""
+        return self.imported or self.built
 
     @property
     def expired(self) -> tuple[ArchiveRelease, ...]:

@@ -29,6 +29,7 @@ def inventory() -> tuple[list[dict[str, Any]], list[str]]:
                 "built": manifest.built.isoformat(timespec="seconds"),
                 "kernel": manifest.kernel_version,
                 "mdadm": manifest.mdadm_version,
+                "origin": manifest.origin,
                 "directory": str(image.directory),
             }
         )
@@ -62,6 +63,11 @@ def import_named(
         if not name:
             raise InputError(f"'{source}' has no file name to call the image by: give --name")
     return images.import_image(source, name=name, checksum=checksum, progress=progress)
+
+
+def is_recipe(name: str) -> bool:
+    """Return whether a recipe has this name, so that scenarios may mean it by default."""
+    return name in image_recipes.recipes()
 
 
 def export_named(name: str, path: Path, *, progress: images.Progress) -> str:
