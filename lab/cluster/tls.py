@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lab.core.errors import HostError, InputError, unwritable
-from lab.host.system import files, leftovers
+from lab.host.system import files, leftovers, unfinished
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -39,7 +39,7 @@ def make(directory: Path) -> None:
     """
     if not _is_free(directory):
         return
-    part = directory.with_name(f".{directory.name}.{os.getpid()}")
+    part = unfinished.name(directory)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         leftovers.remove(directory.parent.glob(f".{directory.name}.*"))

@@ -13,7 +13,7 @@ from lab.host.guest import registry as guests
 from lab.host.guest import snapshots
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import sessions, suspend
-from lab.host.system import keys, leftovers, paths, process
+from lab.host.system import keys, leftovers, process
 from lab.store import reuse
 from lab.store import runs as store
 
@@ -102,22 +102,16 @@ def take_down(names: Sequence[str]) -> list[str]:
 
 
 def sweep() -> list[str]:
-    """Remove leftovers of dead labs and workers, except images; return their names."""
+    """Remove leftovers of dead labs and workers; return their names."""
     removed = guests.collect_garbage() + snapshots.collect_garbage() + guests.collect_homes()
-    host = (paths.host(), paths.host() / "capabilities", paths.host() / "calibration")
-    places = (paths.guests(), paths.keys(), paths.plugins(), paths.outposts(), paths.sealed())
-    others = (paths.kernels(), paths.profiles(), paths.schema(), paths.runs())
-    for place in (*places, *host, *others):
-        removed += leftovers.remove(place.glob(".*"))
-    removed += leftovers.remove(paths.tls().parent.glob(".tls.*"))
-    removed += leftovers.remove(paths.nights().glob("*/.*.part"))
+    removed += leftovers.remove(leftovers.every())
     return removed + store.collect_garbage() + reuse.collect_garbage()
 
 
 def collect(*, dry_run: bool) -> list[str]:
-    """Remove abandoned guests and image builds; return their names. ``dry_run``: only list them."""
+    """Remove abandoned guests and leftovers; return their names. ``dry_run``: only list them."""
     if dry_run:
-        return [d.name for d in guests.abandoned()]
+        return sorted({d.name for d in (*guests.abandoned(), *leftovers.every())})
     removed = sweep()
     with contextlib.suppress(HostError):
         # Only leftovers of dead builds.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from lab.compile.scenario.smaller import only, proposals
 from lab.core.errors import InputError
 from lab.core.yaml import Document, written
 from lab.host import images
-from lab.host.system import files, paths
+from lab.host.system import files, paths, unfinished
 from lab.model.result.document import Outcome
 from lab.model.result.hunt import Finding, FindingKind, Found, Hunt, Smaller
 from lab.model.scenario.document import Cell
@@ -270,7 +269,7 @@ def _fails(
 @contextmanager
 def workplace() -> Iterator[Path]:
     """Yield a directory for runs of smaller scenarios; remove it at the end."""
-    place = paths.runs() / f".hunt.{os.getpid()}"
+    place = unfinished.name(paths.runs() / "hunt")
     try:
         files.make_directory(place)
         yield place

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,8 +18,8 @@ from typing import Final
 from lab.core.errors import LabError
 from lab.host import images
 from lab.host.guest import registry as guests
-from lab.host.system import files, makers, paths
-from lab.host.system.pids import started_ticks, used_paths
+from lab.host.system import files, leftovers, made, makers, paths
+from lab.host.system.pids import used_paths
 from lab.model.result.pruning import Item, Kind, Pruning
 from lab.run.preparation.images import in_use
 from lab.store import reuse
@@ -48,15 +47,27 @@ def plan(keep: int, *, with_runs: bool) -> Pruning:
     busy = _busy()
     total = left = sum(one.bytes for one in found)
     gone, stay = [], []
-    for one in sorted(found, key=lambda f: (f.kind is Kind.RUN, f.used, _ORDER.index(f.kind))):
+    for one in sorted(found, key=_turn):
         why = one.stays or ("" if with_runs or one.kind is not Kind.RUN else _RUNS_STAY)
         why = why or busy(one)
-        if not why and left > keep:
+        if not why and (left > keep or one.kind is Kind.LEFTOVER):
             left -= one.bytes
-            gone.append(_item(one, "last use is the oldest", remove=True))
+            left_over = one.kind is Kind.LEFTOVER
+            reason = "a killed process was making it" if left_over else "last use is the oldest"
+            gone.append(_item(one, reason, remove=True))
         else:
             stay.append(_item(one, why or "there is room for it", remove=False))
     return Pruning(keep=keep, before=total, after=left, done=False, items=(*gone, *stay))
+
+
+def _turn(one: _Found) -> tuple[bool, bool, float, int]:
+    """Return a key for the order of removal: leftovers, then by last use, and runs at the end."""
+    return (
+        one.kind is not Kind.LEFTOVER,
+        one.kind is Kind.RUN,
+        one.used,
+        _ORDER.index(one.kind),
+    )
 
 
 _RUNS_STAY: Final = "results are removed with --results only"
@@ -94,28 +105,26 @@ def _remove(item: Item) -> str:
         if item.kind is Kind.IMAGE:
             images.remove(path.name, in_use=in_use())
         elif item.kind is Kind.RUN:
-            with makers.hold(path):
-                _discard(path)
+            with makers.hold(path), made.making(path) as aside:
+                files.move(path, aside)
+        elif item.kind is Kind.LEFTOVER:
+            leftovers.discard(path)
+        elif not made.drop(path, lambda: not _busy()(item)):
+            return "another process uses it"
         else:
-            _discard(path)
+            _forget(path)
     except LabError as error:
         return error.message
     return ""
 
 
-def _discard(path: Path) -> None:
-    # What a killed process leaves here is a name that `lab gc` knows.
-    mine = f"{os.getpid()}.{started_ticks(os.getpid())}"
-    aside = path.with_name(f".{path.name}.{mine if path.parent == paths.warm() else os.getpid()}")
-    files.move(path, aside)
-    if aside.is_dir():
-        shutil.rmtree(aside, ignore_errors=True)
-    else:
-        aside.unlink(missing_ok=True)
+def _forget(path: Path) -> None:
+    """Remove what was stored about something that is gone."""
     if path.parent == paths.sealed():
         _forget_base(path)
     if path.parent == paths.warm():
         path.with_name(f".{path.name}.asked").unlink(missing_ok=True)
+    made.remove_free_locks(made.lock_of(path))
 
 
 def _forget_base(path: Path) -> None:
@@ -142,6 +151,11 @@ def _found() -> Iterator[_Found]:
             yield _one(Kind.SNAPSHOT if path.name.startswith("snapshot") else Kind.KIT, path)
     for path in _visible(paths.kernels()):
         yield _one(Kind.KERNEL, path)
+    for path in sorted(paths.images().glob(f"{images.TREE}*")):
+        if path.is_dir() and not path.is_symlink():
+            yield _one(Kind.TREE, path)
+    for path in leftovers.every():
+        yield _one(Kind.LEFTOVER, path)
     for run in store.every():
         if run.is_run and not run.directory.is_symlink():
             yield _one(Kind.RUN, run.directory)
@@ -194,16 +208,18 @@ def _busy() -> Callable[[_Found | Item], str]:
     of_guests = {r.image for r in records} | {r.warm for r in records if r.warm}
     places = (paths.images(), paths.warm(), paths.sealed(), paths.kernels(), paths.runs())
     opened = {path for place in {p.resolve() for p in places} for path in used_paths(place)}
-    made = {run.id for run in store.every() if makers.holder(run.directory) is not None}
+    writing = {run.id for run in store.every() if makers.holder(run.directory) is not None}
 
     def why(item: _Found | Item) -> str:
         path = Path(item.path).resolve()
+        if item.kind is Kind.LEFTOVER:
+            return ""
         if any(one == path or path in one.parents for one in opened):
             return "a process uses it"
         if path.name in of_guests:
             return "a guest uses it"
         if item.kind is Kind.RUN:
-            return "it is being made" if path.name in made else ""
-        return f"the run '{min(made)}' is being made and may need it" if made else ""
+            return "it is being made" if path.name in writing else ""
+        return f"the run '{min(writing)}' is being made and may need it" if writing else ""
 
     return why

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError, unwritable
 from lab.core.yaml import parse_override, read_file
 from lab.host import images
-from lab.host.system import files, paths, untrusted
+from lab.host.system import files, paths, unfinished, untrusted
 from lab.model.result.reproduction import CellState, ReproducedCell, Reproduction
 from lab.model.scenario.document import AutoTrials
 from lab.model.scenario.guest import Guest
@@ -108,7 +107,7 @@ def workplace(source: Source) -> Iterator[Path]:
             f"the run '{source.id}' has no scenario.yaml that can be read",
             hint="only a whole run can be reproduced",
         )
-    place = paths.runs() / f".reproduce.{os.getpid()}"
+    place = unfinished.name(paths.runs() / "reproduce")
     try:
         files.make_directory(place)
         files.write(place / f"{name}.yaml", source.scenario, durable=False)

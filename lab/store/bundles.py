@@ -22,7 +22,6 @@ import re
 import shutil
 import stat
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ from typing import IO, Final
 from lab.core.errors import InputError, unwritable
 from lab.core.printable import printable
 from lab.core.units import GIB, MIB, format_size
-from lab.host.system import files, paths, untrusted
+from lab.host.system import files, paths, unfinished, untrusted
 from lab.store import names, runs
 from lab.store.files import RAW
 from lab.store.runs import RunStore, StoredCell
@@ -134,7 +133,8 @@ def _unpacked(path: Path) -> Iterator[RunStore]:
     with _file(path) as file:
         files.make_directory(paths.runs())
         # `lab gc` knows the name: a killed process leaves the directory behind.
-        work = Path(tempfile.mkdtemp(prefix=".bundle-", suffix=f".{os.getpid()}", dir=paths.runs()))
+        work = unfinished.name(paths.runs() / "bundle")
+        work.mkdir(mode=0o700)
         try:
             yield _run(path, file, work)
         finally:

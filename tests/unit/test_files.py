@@ -35,7 +35,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     def named(path: object) -> str:
         text = str(path).removeprefix(str(tmp_path)).lstrip("/") or "."
-        return text.replace(str(os.getpid()), "PID")
+        return re.sub(rf"\.{os.getpid()}\.\d+\.[0-9a-f]{{16}}\.part$", ".PID.part", text)
 
     def synced(descriptor: int) -> None:
         seen.append(f"fsync {named(Path(f'/proc/self/fd/{descriptor}').readlink())}")

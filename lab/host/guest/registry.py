@@ -18,7 +18,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from lab.core.errors import GuestError, HostError, InputError, unwritable
-from lab.host.system import clock, files, leftovers, paths
+from lab.host.system import clock, files, leftovers, paths, unfinished
 from lab.host.system.pids import started_ticks
 
 RECORD = "guest.json"
@@ -80,7 +80,7 @@ def create(
     """Create the directory and the record of a new guest."""
     directory = directory_of(guest)
     # Write the record before the rename: garbage collection must never see a directory without one.
-    fresh = directory.with_name(f".{guest}.{os.getpid()}")
+    fresh = unfinished.name(directory)
     record = GuestRecord(
         id=guest,
         directory=str(directory),
@@ -284,9 +284,8 @@ def abandoned() -> list[Path]:
     included."""
     found = []
     for directory in _directories():
-        if directory.name.startswith("."):
-            maker = directory.suffix[1:]  # .GUEST.PID: that worker is creating it
-            if not (maker.isdecimal() and started_ticks(int(maker))):
+        if directory.name.startswith("."):  # a worker is creating it
+            if unfinished.is_abandoned(directory.name):
                 found.append(directory)
             continue
         record = read(directory)

@@ -18,11 +18,13 @@ from typing import Final
 
 import lab
 from lab.core.errors import GuestError, HostError, ToolError
-from lab.host.system import clock, cpu_slots, files, paths, pids, process
+from lab.host.system import clock, cpu_slots, made, paths, pids, process
 from lab.model.execution.procedure import AskServer, BuildPlugin, StartServer
 
 PACKAGES: Final = "nbdkit nbdkit-plugin-dev gcc libc6-dev"
 """Debian packages for building and running a plug-in."""
+COMPILING: Final = 120.0
+"""Timeout in seconds for compiling a plug-in."""
 _SOURCES: Final = Path(lab.__file__).resolve().parents[1]
 _ANSWER: Final = 20.0
 """Timeout in seconds for the reply to one line."""
@@ -32,22 +34,26 @@ def build(step: BuildPlugin) -> Path:
     """Return the compiled plug-in, from the cache if sources, compiler and nbdkit are unchanged."""
     source = _SOURCES / step.source
     built = paths.plugins() / f"{source.stem}-{_digest(step)}.so"
-    if not built.exists():
-        files.make_directory(built.parent)
-        part = built.with_name(f".{built.name}.{os.getpid()}")
+
+    def make(part: Path) -> None:
         try:
             process.run(
-                ["gcc", *step.flags, "-o", str(part), str(source), *step.libraries], timeout=120
+                ["gcc", *step.flags, "-o", str(part), str(source), *step.libraries],
+                timeout=COMPILING,
             )
-            files.publish(part, built)
         except ToolError as error:
             raise HostError(
                 f"compiling the disk server '{step.source}' failed: {error.message}",
                 hint=f"install what it needs: sudo apt-get install {PACKAGES}",
             ) from error
-        finally:
-            part.unlink(missing_ok=True)
-    return built
+
+    return made.once(
+        built,
+        lambda: built if built.exists() else None,
+        make,
+        seconds=2 * COMPILING,
+        what=f"another process to compile '{step.source}'",
+    )
 
 
 def _digest(step: BuildPlugin) -> str:

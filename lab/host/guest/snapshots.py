@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from lab.core.errors import HostError
 from lab.host.guest.registry import GuestRecord
-from lab.host.system import files, locks, paths
-from lab.host.system.pids import started_ticks
+from lab.host.system import files, leftovers, made, paths, unfinished
 
 MEMORY: Final = "memory.save"
 ROOT: Final = "root.qcow2"
@@ -75,12 +75,15 @@ def key_of(facts: dict[str, Any]) -> str:
 
 
 def find(key: str) -> Snapshot | None:
-    """Return the snapshot of that name if it is complete; remove an incomplete one."""
+    """Return the snapshot of that name if it is complete.
+
+    An incomplete one is removed, unless another process is replacing it.
+    """
     directory = paths.warm() / key
     state = _read(directory)
-    if state is None and directory.is_dir():
-        shutil.rmtree(directory, ignore_errors=True)
-    if state is not None:
+    if state is None:
+        made.drop(directory, partial(_is_incomplete, directory))
+    else:
         with suppress(OSError):
             os.utime(directory / ABOUT)  # `trim` removes the least recently used snapshots
     return state
@@ -115,10 +118,8 @@ def exclusive(key: str) -> Iterator[None]:
 
     ``LockedError`` after :data:`MAKING`.
     """
-    paths.warm().mkdir(parents=True, exist_ok=True)
-    path = paths.warm() / f".{key}.lock"
-    with path.open("a") as file:
-        locks.take(file.fileno(), path, seconds=MAKING, what="another process to save a guest")
+    what = "another process to save a guest"
+    with made.locked(paths.warm() / key, seconds=MAKING, what=what):
         yield
 
 
@@ -126,7 +127,7 @@ def exclusive(key: str) -> Iterator[None]:
 def making(key: str) -> Iterator[Path]:
     """Yield a directory for the parts of a snapshot; remove it at the end unless it was
     published."""
-    place = paths.warm() / f".{key}.{os.getpid()}.{started_ticks(os.getpid())}"
+    place = unfinished.name(paths.warm() / key)
     try:
         paths.warm().mkdir(parents=True, exist_ok=True)
         place.mkdir(mode=0o700)  # the seed holds the guest's private host key
@@ -141,8 +142,10 @@ def making(key: str) -> Iterator[Path]:
 def publish(
     place: Path, key: str, record: GuestRecord, *, boot_seconds: float, captures: dict[str, str]
 ) -> Snapshot:
-    """Move the disks of the guest to its snapshot, write a description, and rename it into
-    place."""
+    """Move the disks of the guest to its snapshot, write a description, and rename it into place.
+
+    The run that ordered it holds the lock (`exclusive`).
+    """
     try:
         for name in (ROOT, SEED):
             shutil.move(record.path / name, place / name)
@@ -160,16 +163,15 @@ def publish(
         about = {k: v for k, v in asdict(state).items() if k != "directory"}
         text = json.dumps({**about, "sizes": sizes}, indent=1)
         (place / ABOUT).write_text(text, encoding="utf-8")
-        shutil.rmtree(state.directory, ignore_errors=True)
-        files.publish(place, state.directory)
+        made.replace(place, state.directory)
     except OSError as error:
         raise HostError(f"the guest's snapshot could not be stored: {error.strerror}") from error
     return state
 
 
 def discard(state: Snapshot) -> None:
-    """Remove a snapshot that does not restore."""
-    shutil.rmtree(state.directory, ignore_errors=True)
+    """Remove a snapshot that does not restore, unless another process has replaced it."""
+    made.drop(state.directory, partial(_is_there, state))
 
 
 def every() -> list[Snapshot]:
@@ -187,19 +189,26 @@ def _entries() -> list[Path]:
 
 def collect_garbage() -> list[str]:
     """Remove leftovers of killed processes and incomplete snapshots; return their names."""
-    removed = []
+    removed = leftovers.remove(_entries())
     for entry in _entries():
-        if entry.name.startswith("."):
-            words = entry.name.split(".")
-            if len(words) != 4 or not words[2].isdigit():
-                continue  # a lock
-            if str(started_ticks(int(words[2]))) == words[3]:
-                continue
-        elif _read(entry) is not None:
+        if entry.name.startswith(".") or _read(entry) is not None:
             continue
-        shutil.rmtree(entry, ignore_errors=True)
-        removed.append(entry.name)
+        if made.drop(entry, partial(_is_incomplete, entry)):
+            removed.append(entry.name)
     return removed
+
+
+def _is_incomplete(directory: Path) -> bool:
+    return _read(directory) is None
+
+
+def _is_there(state: Snapshot) -> bool:
+    """Return whether it is there as it was read: no process has replaced it."""
+    return _read(state.directory) == state
+
+
+def _was_last_used(state: Snapshot, when: int) -> bool:
+    return _last_used(state) == when
 
 
 def _last_used(state: Snapshot) -> int:
@@ -221,8 +230,8 @@ def trim(in_use: set[str], keep: int = KEPT) -> list[str]:
     for state in every():
         if len(dated) <= keep or state.key in in_use:
             continue
-        if used.get(state.key, dated[-1]) < dated[-keep]:
-            shutil.rmtree(state.directory, ignore_errors=True)
+        when = used.get(state.key, dated[-1])
+        if when < dated[-keep] and made.drop(state.directory, partial(_was_last_used, state, when)):
             (paths.warm() / f".{state.key}.asked").unlink(missing_ok=True)
             removed.append(state.key)
     return removed
@@ -233,11 +242,12 @@ def remove_all(*, images: set[str], in_use: set[str]) -> tuple[list[str], int]:
 
     ``images``: directory names of the remaining images. ``in_use``: keys of running guests.
     """
-    names, freed = [], 0
+    removed, freed = [], 0
     for state in every():
         if state.key in in_use or state.image in images:
             continue
-        freed += sum(f.stat().st_blocks * 512 for f in state.directory.iterdir())
-        shutil.rmtree(state.directory, ignore_errors=True)
-        names.append(state.key)
-    return names, freed
+        size = files.disk_usage(state.directory)
+        if made.drop(state.directory, partial(_is_there, state)):
+            freed += size
+            removed.append(state.key)
+    return removed, freed

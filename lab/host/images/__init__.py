@@ -17,11 +17,13 @@ from lab.host.images.store import (
     remove,
     verify,
 )
+from lab.host.images.workspace import TREE
 from lab.model.image.manifest import Image
 from lab.model.image.recipe import ImageRecipe, recipe_digest
 
 __all__ = [
     "SUFFIX",
+    "TREE",
     "Inventory",
     "Progress",
     "Removed",

@@ -2,7 +2,7 @@
 
 ::
 
-    images/.tree-KEY/    root/ (compiler, headers, build tools), source.tar, built-*/, lock
+    images/.tree-KEY/    root/ (compiler, headers, build tools), source.tar, built-*/
 
 A tree is made once for each kernel or mdadm. md's modules then take seconds. `lab image prune`
 removes it. Both sides of a comparison are the same image with the same files replaced.
@@ -10,7 +10,6 @@ removes it. Both sides of a comparison are the same image with the same files re
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import lzma
 import os
@@ -32,7 +31,7 @@ from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
 from lab.host.images.series import Series
 from lab.host.images.store import Progress
-from lab.host.system import files, process
+from lab.host.system import files, made, process
 from lab.model.image.manifest import Image, ImageFile
 
 COMPILING: Final = 7200.0
@@ -69,21 +68,22 @@ def held(plan: BuildTree, image: str, progress: Progress) -> Iterator[KeptTree]:
     """
     place = image_workspace.home() / f"{image_workspace.TREE}{plan.key}"
 
-    def waiting() -> None:
-        progress(f"waiting for another process that makes '{plan.key}'", None)
+    def find() -> KeptTree | None:
+        return KeptTree(plan=plan, directory=place) if place.is_dir() else None
 
-    with image_workspace.exclusive(f"tree-{plan.key}", waiting=waiting):
-        if not place.is_dir():
-            _make(plan, image, place, progress)
-        lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        yield KeptTree(plan=plan, directory=place)
-    finally:
-        os.close(lock)
+    with made.held(
+        place,
+        find,
+        lambda part: _make(plan, image, part, progress),
+        seconds=image_workspace.MAKING,
+        what=f"another process that makes or removes '{plan.key}'",
+        begin=lambda: progress(f"making '{plan.key}'", None),
+        durable=False,  # it has a hundred thousand files
+    ) as tree:
+        yield tree
 
 
-def _make(plan: BuildTree, image: str, place: Path, progress: Progress) -> None:
+def _make(plan: BuildTree, image: str, part: Path, progress: Progress) -> None:
     image_workspace.check_space(plan.key, image_build.MODULES_FREE)
     with image_workspace.workspace(plan.key) as work:
         progress(f"fetching compiler and source for {plan.target} {plan.version}", None)
@@ -102,11 +102,9 @@ def _make(plan: BuildTree, image: str, place: Path, progress: Progress) -> None:
         except ToolError as error:
             text = log.read_text(encoding="utf-8", errors="replace")
             raise _reason(text, plan, image) from error
-        made = work / "tree"
-        made.mkdir()
+        part.mkdir()
         for name in ("root", "source.tar"):
-            files.move(work / name, made / name)
-        files.move(made, place)
+            files.move(work / name, part / name)
 
 
 def _reason(log: str, plan: BuildTree, image: str) -> HostError | InputError:
@@ -184,21 +182,25 @@ def unpatched(tree: KeptTree, work: Path) -> Built:
     """
     script = (image_recipes.directory() / REBUILD).read_bytes()
     kept = tree.directory / f"built-{hashlib.sha256(script).hexdigest()[:12]}"
-    if not kept.is_dir():
-        made = work / "kept"
-        (made / "files").mkdir(parents=True)
-        image_series.begin(tree.source, made / "source")
+
+    def make(part: Path) -> None:
+        (part / "files").mkdir(parents=True)
+        image_series.begin(tree.source, part / "source")
         try:
-            found = compiled(tree, made / "source", work)
+            objects = compiled(tree, part / "source", work)
         except InputError as error:
             raise HostError(f"without the series {error.message}") from error
-        for name, data in found.items():
-            (made / "files" / name).write_bytes(data)
-        try:
-            files.move(made, kept)
-        except HostError:
-            if not kept.is_dir():  # another process was faster
-                raise
+        for name, data in objects.items():
+            (part / "files" / name).write_bytes(data)
+
+    made.once(
+        kept,
+        lambda: True if kept.is_dir() else None,
+        make,
+        seconds=image_workspace.MAKING,
+        what=f"another process that compiles {tree.plan.version} without a series",
+        durable=False,
+    )
     found = {path.name: path.read_bytes() for path in sorted((kept / "files").iterdir())}
     return Built(files=found, source=kept / "source")
 

@@ -14,7 +14,6 @@ commit that changes no file of the kernel gives the same bytes as the one before
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from lab.host.images import recipes as image_recipes
 from lab.host.images import workspace as image_workspace
 from lab.host.images.series import GIT, said
 from lab.host.images.store import Progress
-from lab.host.system import files, paths, process
+from lab.host.system import files, leftovers, made, paths, process
 from lab.host.system.process import ProcessResult
 
 SCRIPT: Final = "linux.sh"
@@ -159,17 +158,18 @@ def _check_out(repository: Path, which: Commit, source: Path) -> None:
         (source / ".git/index.lock").unlink(missing_ok=True)  # of a killed git; we hold our lock
         if not _git(source, *words).status:
             return
-    part = source.with_name(f"{source.name}.part")
-    for old in (part, source):
-        image_workspace.discard(old)
-    clone = ("clone", "--quiet", "--shared", "--no-checkout", "--template=", ".", str(part))
-    for place, given in ((repository, clone), (part, words)):
-        done = _git(place, *given)
-        if image_log.is_full(done.stderr):
-            raise image_workspace.disk_full(which.sha[:12])
-        if done.status:
-            raise InputError(f"the commit {which.sha[:12]} could not be checked out: {said(done)}")
-    files.move(part, source)
+    leftovers.discard(source)
+    with made.making(source) as part:
+        clone = ("clone", "--quiet", "--shared", "--no-checkout", "--template=", ".", str(part))
+        for place, given in ((repository, clone), (part, words)):
+            done = _git(place, *given)
+            if image_log.is_full(done.stderr):
+                raise image_workspace.disk_full(which.sha[:12])
+            if done.status:
+                raise InputError(
+                    f"the commit {which.sha[:12]} could not be checked out: {said(done)}"
+                )
+        files.move(part, source)
 
 
 def _compiled(tree: buildtree.KeptTree, source: Path, work: Path) -> Path:
@@ -187,9 +187,9 @@ def _compiled(tree: buildtree.KeptTree, source: Path, work: Path) -> Path:
     driver = virtual_time.own_driver(kernel)
     files.make_directory(paths.kernels())
     if not driver.is_dir():
-        part = paths.kernels() / f".{driver.name}-{os.getpid()}"
-        shutil.copytree(out, part)
-        files.publish(part, driver)
+        with made.making(driver) as part:
+            shutil.copytree(out, part)
+            files.publish(part, driver)
     files.write(kernel, data)
     return kernel
 

@@ -5,7 +5,7 @@
     packages/index.json                      what the archives had when they were last read
     packages/NAME_VERSION/version.json       a fetched version
     packages/NAME_VERSION/Packages, *.deb    its packages, as a small archive that apt can read
-    packages/.work-…                         a download in progress; removed at its end
+    packages/.work-….part                    a download in progress; removed at its end
 
 An archive is reached as for an image build: mmdebstrap chooses the mirror and checks signatures.
 A fetched version is complete or absent: it is made in a working directory and renamed into place.
@@ -35,7 +35,7 @@ from lab.host.images import debs as image_debs
 from lab.host.images import recipes as image_recipes
 from lab.host.images import workspace as image_workspace
 from lab.host.images.store import Progress, file_sha256
-from lab.host.system import files, paths, process
+from lab.host.system import files, leftovers, paths, process
 from lab.model.image.package import Axis, PackageIndex, ReleaseRead, Version
 
 RELEASES: Final = ("bullseye", "bookworm", "trixie", "forky", "sid")
@@ -217,8 +217,7 @@ def _take(version: Version, name: str, sha256: str, debs_: Path, target: Path) -
 
 def _remove_leftovers() -> None:
     """Remove the working directories of killed processes."""
-    for work in paths.packages().glob(f"{image_workspace.WORK}*"):
-        image_workspace.remove_if_dead(work)
+    leftovers.remove(paths.packages().glob(".*"))
 
 
 def _full(version: Version) -> HostError:

@@ -3,7 +3,7 @@
 ::
 
     images/debian-12-0123456789ab/    disk.qcow2 kernel initrd manifest.json build.log
-    images/.work-…/                   an image in progress; its builder holds the lock inside
+    images/.work-….part/              an image in progress
     images/.tree-…                    compiler and headers for `lab patch`; `prune` removes them
     images/.lock-…                    held while something is made; removed afterwards
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,15 +26,11 @@ from lab.core import wording
 from lab.core.errors import HostError, InputError
 from lab.host.images.workspace import (
     LOCK,
-    REMOVING,
     TREE,
-    WORK,
-    discard,
     home,
     remove_free_lock,
-    remove_if_dead,
 )
-from lab.host.system import files, paths
+from lab.host.system import files, leftovers, made, paths
 from lab.host.system.files import disk_usage
 from lab.model.image.manifest import (
     NAME,
@@ -87,7 +82,7 @@ def list_images() -> Inventory:
     images: list[Image] = []
     skipped: list[Skipped] = []
     for entry in _entries():
-        if entry.name.startswith((WORK, LOCK, REMOVING, TREE)):
+        if entry.name.startswith("."):
             continue
         found = _read(entry)
         if isinstance(found, Image):
@@ -186,15 +181,19 @@ def prune(*, keep: int = 1, in_use: Collection[str] = (), trees: bool = True) ->
         if seen[image.name] > keep and image.digest not in in_use:
             freed += _remove_directory(image.directory)
             names.append(image.directory.name)
-    gone = (WORK, REMOVING, TREE) if trees else (WORK, REMOVING)
     for entry in _entries():
-        if entry.name.startswith(gone) and not entry.is_symlink():
-            space = disk_usage(entry)
-            if remove_if_dead(entry):
-                freed += space
-                names.append(entry.name)
-        elif entry.name.startswith(LOCK) and entry.is_file() and not entry.is_symlink():
+        if entry.is_symlink():
+            continue
+        space = disk_usage(entry)
+        left = entry in leftovers.abandoned([entry])
+        if left:
+            leftovers.discard(entry)
+        if left or (trees and entry.name.startswith(TREE) and made.drop(entry, lambda: True)):
+            freed += space
+            names.append(entry.name)
+        elif entry.name.startswith(LOCK) and entry.is_file():
             remove_free_lock(entry)
+    made.remove_free_locks(*paths.images().glob(".*.lock"))
     return Removed(names=tuple(names), bytes_freed=freed, skipped=inventory.skipped)
 
 
@@ -204,15 +203,15 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def publish(made: Path, manifest: ImageManifest) -> Image:
+def publish(work: Path, manifest: ImageManifest) -> Image:
     """Write the manifest into a directory with an image's files, and rename it into place.
 
     An intact image of the same digest stays instead, since guests may use it.
     """
-    for path in made.rglob("*"):
+    for path in work.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o444)
-    (made / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    made.chmod(0o755)
+    (work / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    work.chmod(0o755)
     target = home() / directory_name(manifest.name, manifest.digest)
     present = _read(target)
     if isinstance(present, Image):
@@ -224,7 +223,7 @@ def publish(made: Path, manifest: ImageManifest) -> Image:
             return present
     if os.path.lexists(target):
         _remove_directory(target)
-    files.publish(made, target)
+    files.publish(work, target)
     return image_at(target, manifest)
 
 
@@ -273,11 +272,9 @@ def _remove_directory(directory: Path) -> int:
     freed = disk_usage(directory)
     if directory.is_symlink() or not directory.is_dir():
         raise HostError(f"'{directory}' is not an image directory of the lab and was not removed")
-    aside = Path(tempfile.mkdtemp(prefix=REMOVING, dir=home()))
     try:
-        files.move(directory, aside / directory.name)
+        with made.making(directory) as aside:
+            files.move(directory, aside)
     except HostError as error:
         raise HostError(f"'{directory}' could not be removed: {error.message}") from error
-    finally:
-        discard(aside)
     return freed

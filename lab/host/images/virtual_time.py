@@ -9,8 +9,8 @@ import hashlib
 import lzma
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from lab.host.images import packages as image_packages
 from lab.host.images import recipes as image_recipes
 from lab.host.images import workspace as image_workspace
 from lab.host.images.store import file_sha256
-from lab.host.system import accelerator, files, locks, paths, process
+from lab.host.system import accelerator, files, made, paths, process
 from lab.model.execution.job import SealedKit
 from lab.model.image.manifest import Image
 from lab.model.image.package import Axis
@@ -111,26 +111,22 @@ def root_disk(kit: SealedKit) -> region.Disk:
 def _base(image: Image, say: Say) -> Path:
     """Return the image's disk as a raw file, named by the digest of its bytes."""
     known = paths.sealed() / f"image-{image.manifest.files['disk.qcow2'].sha256[:20]}"
-    if (digest := _text(known)) and (paths.sealed() / f"base-{digest}").is_file():
-        return paths.sealed() / f"base-{digest}"
-    with _making(known, say, f"converting the image '{image.name}' for guests with virtual time"):
-        if (digest := _text(known)) and (paths.sealed() / f"base-{digest}").is_file():
-            return paths.sealed() / f"base-{digest}"
-        part = paths.sealed() / f".base-{os.getpid()}"
-        try:
-            process.run(
-                ["qemu-img", "convert", "-O", "raw", str(image.disk), str(part)], timeout=600
-            )
-            size = part.stat().st_size
-            os.truncate(part, -(-size // region.ALIGNMENT) * region.ALIGNMENT)
-            digest = region.digest(part)
-            part.chmod(0o444)
-            place = paths.sealed() / f"base-{digest}"
-            files.publish(part, place)
-        finally:
-            part.unlink(missing_ok=True)
+
+    def find() -> Path | None:
+        base = paths.sealed() / f"base-{_text(known)}"
+        return base if base.is_file() else None
+
+    def make(part: Path) -> Path:
+        process.run(["qemu-img", "convert", "-O", "raw", str(image.disk), str(part)], timeout=600)
+        size = part.stat().st_size
+        os.truncate(part, -(-size // region.ALIGNMENT) * region.ALIGNMENT)
+        digest = region.digest(part)
+        part.chmod(0o444)
         files.write(known, digest)
-    return place
+        return paths.sealed() / f"base-{digest}"
+
+    what = f"converting the image '{image.name}' for guests with virtual time"
+    return _once(known, find, make, say, what)
 
 
 def boot_place(image: Image) -> Path:
@@ -181,37 +177,31 @@ def _digest(which: str) -> str:
 def _boot_files(image: Image, base: Path, say: Say) -> Path:
     """Return a directory with driver, init and initramfs for the image; make it if missing."""
     place = boot_place(image)
-    if place.is_dir():
-        return place
     version = str(image.manifest.kernel_version)
-    with _making(place, say, f"making the boot files of '{image.name}' for virtual time"):
-        if place.is_dir():
-            return place
+
+    def make(work: Path) -> None:
         driver = _driver(image, say)
-        work = paths.sealed() / f".boot-{os.getpid()}"
         files.make_directory(work)
-        try:
-            for name in DRIVER:
-                shutil.copyfile(driver / name, work / name)
-            ext4 = ext4_modules(base, version, work)
-            for initramfs, module in (PLAIN, HUNTED):
-                modules = [("lab_disk.ko", (work / module).read_bytes()), *ext4.items()]
-                content = cpio.initramfs(
-                    {
-                        "init": (0o755, (work / "init").read_bytes()),
-                        "engines.so": (0o644, (work / "engines.so").read_bytes()),
-                        "rules": (0o644, (SOURCES / "60-lab-disk.rules").read_bytes()),
-                        **{
-                            f"modules/{n:02}-{name}": (0o644, data)
-                            for n, (name, data) in enumerate(modules)
-                        },
-                    }
-                )
-                files.write(work / initramfs, content)
-            files.publish(work, place)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    return place
+        for name in DRIVER:
+            shutil.copyfile(driver / name, work / name)
+        ext4 = ext4_modules(base, version, work)
+        for initramfs, module in (PLAIN, HUNTED):
+            modules = [("lab_disk.ko", (work / module).read_bytes()), *ext4.items()]
+            content = cpio.initramfs(
+                {
+                    "init": (0o755, (work / "init").read_bytes()),
+                    "engines.so": (0o644, (work / "engines.so").read_bytes()),
+                    "rules": (0o644, (SOURCES / "60-lab-disk.rules").read_bytes()),
+                    **{
+                        f"modules/{n:02}-{name}": (0o644, data)
+                        for n, (name, data) in enumerate(modules)
+                    },
+                }
+            )
+            files.write(work / initramfs, content)
+
+    what = f"making the boot files of '{image.name}' for virtual time"
+    return _once(place, lambda: place if place.is_dir() else None, make, say, what)
 
 
 def _driver(image: Image, say: Say) -> Path:
@@ -222,20 +212,14 @@ def _driver(image: Image, say: Say) -> Path:
     if (own := _own(image)) is not None:
         return own
     place = paths.sealed() / f"driver-{_digest(_kernel_of(image))[:20]}"
-    if place.is_dir():
-        return place
     version = image.manifest.kernel_version
-    with _making(place, say, f"building the disk driver for Linux {version}"):
-        if place.is_dir():
-            return place
-        work = paths.sealed() / f".driver-{os.getpid()}"
+
+    def make(work: Path) -> None:
         files.make_directory(work)
-        try:
-            _build(image, work)
-            files.publish(work, place)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    return place
+        _build(image, work)
+
+    what = f"building the disk driver for Linux {version}"
+    return _once(place, lambda: place if place.is_dir() else None, make, say, what)
 
 
 def ext4_modules(base: Path, version: str, work: Path) -> dict[str, bytes]:
@@ -326,11 +310,14 @@ def _text(path: Path) -> str:
         return ""
 
 
-@contextmanager
-def _making(place: Path, say: Say, what: str) -> Iterator[None]:
-    """Let one process make it while others wait."""
-    lock = place.with_name(f".{place.name}.lock")
-    with lock.open("a") as file:
-        locks.take(file.fileno(), lock, seconds=MAKING, what=f"another process that is {what}")
-        say(what, None)
-        yield
+def _once(
+    place: Path,
+    find: Callable[[], Path | None],
+    make: Callable[[Path], Path | None],
+    say: Say,
+    what: str,
+) -> Path:
+    """Return what ``find`` returns; one process makes it while others wait."""
+    waiting = f"another process that is {what}"
+    begin = partial(say, what, None)
+    return made.once(place, find, make, seconds=MAKING, what=waiting, begin=begin)

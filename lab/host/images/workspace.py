@@ -7,7 +7,6 @@ import fcntl
 import os
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,14 +14,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from lab.compile.image.build import namespaced
-from lab.core.errors import HostError, LabError
-from lab.host.system import locks, paths, process
-from lab.host.system.clock import pause
+from lab.core.errors import HostError
+from lab.host.system import leftovers, locks, paths, unfinished
 
 WORK: Final = ".work-"
 LOCK: Final = ".lock-"
-REMOVING: Final = ".removing-"
 TREE: Final = ".tree-"
 """Directories with compiler and headers that are kept for `lab patch`."""
 MAKING: Final = 3600.0
@@ -72,7 +68,7 @@ def _locked(lock: Path, waiting: Callable[[], None]) -> int:
         try:
             what = f"another process to do the same ({lock.name.removeprefix(LOCK)})"
             locks.take(descriptor, lock, seconds=MAKING, what=what, waiting=waiting)
-            if _is_still(lock, descriptor):
+            if locks.is_still(lock, descriptor):
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -92,64 +88,20 @@ def workspace(name: str, parent: Path | None = None) -> Iterator[Path]:
 
     ``parent``: in this directory, instead of that of the images.
 
-    Ctrl-C, SIGTERM and SIGHUP remove it too. After ``kill -9`` `prune` removes it, because its lock
-    is free.
+    Ctrl-C, SIGTERM and SIGHUP remove it too. After ``kill -9`` it is a leftover.
     """
     with _ended_by_signals():
-        work: Path | None = None
-        descriptor = -1
+        work = unfinished.name(made(parent or home()) / f"{WORK.lstrip('.')}{name}-")
         try:
-            with exclusive("workspaces", waiting=lambda: None):
-                work = Path(tempfile.mkdtemp(prefix=f"{WORK}{name}-", dir=made(parent or home())))
-                descriptor = os.open(work / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            work.mkdir(mode=0o700)
             yield work
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise disk_full(name, parent) from error
             raise
         finally:
-            if work is not None:
-                discard(work)
-            if descriptor >= 0:
-                os.close(descriptor)
-
-
-def discard(directory: Path) -> None:
-    """Remove a working directory, which may hold files of subordinate users."""
-    for attempt in range(20):
-        shutil.rmtree(directory, ignore_errors=True)
-        if not os.path.lexists(directory):
-            return
-        if os.geteuid() != 0:
-            argv = namespaced(("rm", "-rf", "--", str(directory)), root=False)
-            process.run(argv, check=False, timeout=120)
-        if not os.path.lexists(directory):
-            return
-        pause(0.05 * (attempt + 1))  # a process that is being killed may still be writing
-    raise HostError(
-        f"the directory '{directory}' could not be removed", hint="try again: lab image prune"
-    )
-
-
-def remove_if_dead(work: Path) -> bool:
-    """Remove a leftover, unless its process still holds the lock; return whether it was removed."""
-    with exclusive("workspaces", waiting=lambda: None):
-        lock = work / "lock"
-        descriptor = -1
-        try:
-            if lock.exists():
-                descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            discard(work)
-        except BlockingIOError:
-            return False
-        except (OSError, LabError):
-            return False
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
-    return True
+            if os.path.lexists(work):
+                leftovers.discard(work)
 
 
 def remove_free_lock(lock: Path) -> None:
@@ -184,13 +136,6 @@ def check_space(name: str, needed: int) -> None:
             f" {free / 1e9:.1f} GB are free",
             hint="free some space, or set LAB_HOME to another disk",
         )
-
-
-def _is_still(path: Path, descriptor: int) -> bool:
-    try:
-        return path.stat().st_ino == os.fstat(descriptor).st_ino
-    except FileNotFoundError:
-        return False
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

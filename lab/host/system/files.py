@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lab.core.errors import unwritable
+from lab.host.system import unfinished
 
 
 def write(
@@ -34,10 +35,11 @@ def write(
 
     Without ``replace`` an existing file stays.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = unfinished.name(path)
     try:
         try:
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            # A random name and O_EXCL: nobody can put a link there.
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data.encode() if isinstance(data, str) else data)
                 if durable:

@@ -1,37 +1,78 @@
-"""Files that a killed process was writing.
+"""The cleaner of files and directories that a killed process was making.
 
-A file that is written by rename is first called ``.NAME.PID.part`` or ``.NAME.PID``, with the id of
-the writing process.
+Their names are those of :mod:`lab.host.system.unfinished`. `lab gc` and `lab prune` find them in
+all directories of the lab (:func:`lab.host.system.paths.places`).
 """
 
 from __future__ import annotations
 
-import re
+import fcntl
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from lab.host.system.pids import started_ticks
+from lab.compile.image.build import namespaced
+from lab.core.errors import HostError
+from lab.host.system import clock, paths, process, unfinished
 
-_IN_THE_MAKING: Final = re.compile(r"\..+\.(\d+)(\.part)?")
+_ENDS: Final = 20
+"""Attempts to remove a directory in which a process that is being killed still writes."""
 
 
 def abandoned(entries: Iterable[Path]) -> Iterator[Path]:
     """Yield the entries whose process has ended."""
-    for entry in entries:
-        made = _IN_THE_MAKING.fullmatch(entry.name)
-        if made and not started_ticks(int(made[1])):
-            yield entry
+    return (entry for entry in entries if unfinished.is_abandoned(entry.name) or _was_locked(entry))
+
+
+def _was_locked(entry: Path) -> bool:
+    """Return whether an earlier version made an image or fetched packages here, and was killed."""
+    if not entry.name.startswith((".work-", ".removing-")) or unfinished.is_made(entry.name):
+        return False
+    if entry.is_symlink() or not entry.is_dir():
+        return False
+    try:
+        with (entry / "lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return True
+
+
+def every() -> list[Path]:
+    """Return all leftovers in the directories of the lab."""
+    return sorted({left for place in paths.places() for left in abandoned(place.glob(".*"))})
 
 
 def remove(entries: Iterable[Path]) -> list[str]:
     """Remove the entries whose process has ended; return their names."""
     removed = []
     for entry in list(abandoned(entries)):
+        discard(entry)
+        removed.append(entry.name)
+    return removed
+
+
+def discard(entry: Path) -> None:
+    """Remove a file or a directory, which may hold files of subordinate users.
+
+    ``HostError``: it could not be removed.
+    """
+    for attempt in range(_ENDS):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
         else:
-            entry.unlink(missing_ok=True)
-        removed.append(entry.name)
-    return removed
+            try:
+                entry.unlink(missing_ok=True)
+            except OSError as error:
+                raise HostError(f"'{entry}' could not be removed: {error.strerror}") from error
+        if not os.path.lexists(entry):
+            return
+        if os.geteuid() != 0:
+            argv = namespaced(("rm", "-rf", "--", str(entry)), root=False)
+            process.run(argv, check=False, timeout=120)
+        if not os.path.lexists(entry):
+            return
+        clock.pause(0.05 * (attempt + 1))
+    raise HostError(f"the directory '{entry}' could not be removed", hint="try again: lab gc")

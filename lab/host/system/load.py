@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from lab.host.system import clock, files, paths
+from lab.host.system import clock, files, paths, unfinished
 
 SAMPLE: Final = 128 * 1024**2
 """Bytes written and read once per host boot, to measure the host's throughput."""
@@ -83,7 +83,7 @@ def throughput() -> float:
 def _measure() -> float:
     directory = paths.guests()
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f".throughput.{os.getpid()}"
+    path = unfinished.name(directory / "throughput")
     block = os.urandom(1024**2)
     began = clock.now()
     try:

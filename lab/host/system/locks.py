@@ -55,6 +55,14 @@ def take(
             return
 
 
+def is_still(path: Path, descriptor: int) -> bool:
+    """Return whether an open file is the one at its path: a lock file may have been removed."""
+    try:
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
+
+
 def wait_for_all(descriptor: int) -> None:
     """Lock an open file once no other process holds it, without a timeout."""
     fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from lab.host.system import files, locks
+from lab.host.system import made
 
 WORKING: Final = 4 * 3600.0
 """Timeout in seconds for the first process: its work is a whole run of a scenario."""
@@ -15,15 +15,16 @@ WORKING: Final = 4 * 3600.0
 def once(directory: Path, name: str, work: Callable[[], str]) -> str:
     """Return the result of ``work``, done here or by the first process; the others wait.
 
-    If the work raises or its process dies, the next process does it. ``directory`` exists and is
-    shared by the processes. ``LockedError`` after :data:`WORKING`.
+    If the work raises or its process dies, the next process does it. ``directory`` is shared by the
+    processes. ``LockedError`` after :data:`WORKING`.
     """
-    done = directory / name
-    path = directory / f".{name}.lock"
-    with path.open("a") as lock:
-        locks.take(lock.fileno(), path, seconds=WORKING, what=f"another process to make '{name}'")
-        if done.is_file():
-            return done.read_text(encoding="utf-8")
-        text = work()
-        files.write(done, text, durable=False)
-        return text
+    place = directory / name
+
+    def find() -> str | None:
+        return place.read_text(encoding="utf-8") if place.is_file() else None
+
+    def make(part: Path) -> None:
+        part.write_text(work(), encoding="utf-8")
+
+    what = f"another process to make '{name}'"
+    return made.once(place, find, make, seconds=WORKING, what=what)

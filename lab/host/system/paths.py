@@ -42,6 +42,17 @@ def _base(variable: str, default: str, sub: str) -> Path:
     return (Path(xdg) if xdg.startswith("/") else Path.home() / default) / "lab"
 
 
+def places() -> tuple[Path, ...]:
+    """Return all directories in which things are made; ``lab.host.system.unfinished`` has their
+    names."""
+    of_runs = (images(), packages(), runs(), nights(), bisects(), site(), profiles(), schema())
+    private = (keys(), tls(), tls().parent, guests(), outposts(), reuse(), clusters())
+    cached = (warm(), host(), plugins(), sealed(), kernels())
+    inside = (host() / "capabilities", host() / "calibration")
+    kept = (*images().glob(".tree-*"), *(d for d in nights().glob("*") if d.is_dir()))
+    return (*of_runs, *private, *cached, *inside, *kept)
+
+
 def images() -> Path:
     return _base("XDG_DATA_HOME", ".local/share", "data") / "images"
 

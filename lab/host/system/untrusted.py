@@ -18,7 +18,7 @@ from typing import Final
 from lab.core.errors import InputError, unwritable
 from lab.core.printable import printable
 from lab.core.units import MIB, format_size
-from lab.host.system import files
+from lab.host.system import files, unfinished
 
 DOCUMENT: Final = 64 * MIB
 """Most bytes of a JSON document; the ``run.json`` of 10 000 cells has 25 MiB."""
@@ -144,7 +144,7 @@ def new(path: Path) -> Iterator[Path]:
         raise InputError(
             f"'{path}' cannot be written: the directory '{path.parent}' does not exist"
         )
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = unfinished.name(path)
     try:
         part.mkdir(mode=0o700)
     except OSError as error:

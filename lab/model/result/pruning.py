@@ -13,10 +13,14 @@ from lab.core.base import Model
 class Kind(StrEnum):
     """What an item is, in the order of removal: least work to make again first."""
 
+    LEFTOVER = "leftover"
+    """What a killed process was making. It is removed whatever space there is."""
     SNAPSHOT = "snapshot"
     KERNEL = "kernel"
     KIT = "kit"
     """Boot files for virtual time."""
+    TREE = "build tree"
+    """Compiler, headers and objects for `lab patch` and `lab kernel build`."""
     IMAGE = "image"
     RUN = "run"
 

@@ -6,12 +6,11 @@ libvirt itself checks that a cached probe matches QEMU, kernel and libvirt.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from pathlib import Path
 
 from lab.core.errors import HostError
-from lab.host.system import files, paths
+from lab.host.system import files, paths, unfinished
 
 
 def seed(root: Path) -> None:
@@ -32,7 +31,7 @@ def keep(root: Path) -> None:
         target = known / file.name
         if target.exists() and target.stat().st_mtime >= file.stat().st_mtime:
             continue
-        part = known / f".{file.name}.{os.getpid()}"
+        part = unfinished.name(target)
         with contextlib.suppress(OSError, HostError):
             shutil.copy2(file, part)
             files.publish(part, target)

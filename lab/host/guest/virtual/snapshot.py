@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from drive import region, sealed
 from drive.monitor import Console, Monitor, MonitorError
@@ -25,7 +25,7 @@ from lab.core.errors import FullError, HostError, LabError, TroubleError
 from lab.core.units import MIB
 from lab.host.images.store import file_sha256
 from lab.host.images.virtual_time import guest_of, root_disk
-from lab.host.system import clock, files, locks, paths, process
+from lab.host.system import clock, files, made, paths, process
 from lab.model.execution.job import SealedKit
 
 STATE: Final = "state"
@@ -93,24 +93,12 @@ def prepare(
     meanwhile.
     """
     place = paths.sealed() / name_of(kit, size)
-    if (found := _read(place)) is not None:
-        return found
-    lock = place.with_name(f".{place.name}.lock")
-    files.make_directory(place.parent)
-    with lock.open("a") as file:
-        locks.take(
-            file.fileno(), lock, seconds=_MAKING, what="another process to save a sealed guest"
-        )
-        if (found := _read(place)) is not None:
-            return found
-        say("making a snapshot: booting a guest once")
-        work = place.with_name(f".{place.name}.{os.getpid()}")
+
+    def make(work: Path) -> None:
         try:
-            shutil.rmtree(place, ignore_errors=True)
             work.mkdir()
             digests = _make(kit, size, work, directory)
             files.write(work / ABOUT, json.dumps({"digests": digests, "sizes": _sizes(work)}))
-            files.publish(work, place)
         except FullError:
             raise
         except LabError as error:
@@ -119,15 +107,24 @@ def prepare(
             ) from error
         except (OSError, MonitorError, region.RegionError) as error:
             raise HostError(f"making the snapshot of a sealed guest failed: {error}") from error
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+
+    if (present := _read(place)) is not None:
+        return present
+    snapshot = made.once(
+        place,
+        lambda: _read(place),
+        make,
+        seconds=_MAKING,
+        what="another process to save a sealed guest",
+        begin=lambda: say("making a snapshot: booting a guest once"),
+    )
     _trim(place)
-    return SealedSnapshot(directory=place, digests=digests)
+    return snapshot
 
 
 def discard(snapshot: SealedSnapshot) -> None:
-    """Remove a snapshot that does not restore."""
-    shutil.rmtree(snapshot.directory, ignore_errors=True)
+    """Remove a snapshot that does not restore, unless another process has replaced it."""
+    made.drop(snapshot.directory, lambda: _digests(snapshot.directory) == snapshot.digests)
 
 
 def _make(kit: SealedKit, size: int, work: Path, directory: Path) -> dict[str, str]:
@@ -260,6 +257,12 @@ def _sizes(directory: Path) -> dict[str, int]:
     return {name: (directory / name).stat().st_size for name in (STATE, MEMORY, REGION)}
 
 
+def _digests(directory: Path) -> Any:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return json.loads((directory / ABOUT).read_text(encoding="utf-8"))["digests"]
+    return None
+
+
 def _read(directory: Path) -> SealedSnapshot | None:
     """Return the snapshot in a directory; ``None``: none, or an incomplete one."""
     try:
@@ -272,12 +275,21 @@ def _read(directory: Path) -> SealedSnapshot | None:
         return None
 
 
+def _last_used(directory: Path) -> int:
+    """Return the time of a snapshot's last use in nanoseconds; it changes if it is replaced."""
+    return (directory / ABOUT).stat().st_mtime_ns
+
+
+def _was_last_used(directory: Path, when: int) -> bool:
+    return _last_used(directory) == when
+
+
 def _trim(newest: Path) -> None:
     """Remove the least recently used snapshots beyond :data:`KEPT`."""
     used = []
     for entry in paths.sealed().glob("snapshot-*"):
         with suppress(OSError):
-            used.append(((entry / ABOUT).stat().st_mtime_ns, entry))
-    for _, entry in sorted(used, reverse=True)[KEPT:]:
+            used.append((_last_used(entry), entry))
+    for when, entry in sorted(used, reverse=True)[KEPT:]:
         if entry != newest:
-            shutil.rmtree(entry, ignore_errors=True)
+            made.drop(entry, partial(_was_last_used, entry, when))
