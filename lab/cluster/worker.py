@@ -249,7 +249,8 @@ class ClusterHost:
     def __init__(self, facts: HostFacts, wire: Wire) -> None:
         self.facts = facts
         self._wire = wire
-        self._handles: dict[str, WorkerHandle] = {}
+        self._handles: dict[str, Future[WorkerHandle]] = {}
+        """By run; pending while its images are fetched."""
         self._lock = threading.Lock()
         self._leaving = False
         self._abandoned: set[str] = set()
@@ -270,9 +271,7 @@ class ClusterHost:
                 if asked is not None:
                     with contextlib.suppress(EndedError):
                         return self._packed(asked.result())
-                with self._lock:
-                    if self._handles.get(run) is handle:
-                        del self._handles[run]
+                self._forget(run, handle)
             raise TroubleError(
                 f"cluster workers of the run '{run}' ended without running the cell '{cell}'"
             )
@@ -291,11 +290,12 @@ class ClusterHost:
     def end(self, run: str, *, kindly: bool) -> tuple[str, ...]:
         """End a run; return JSON of the calibrations known then."""
         with self._lock:
-            handle = self._handles.pop(run, None)
+            started = self._handles.pop(run, None)
             if not kindly:
                 self._abandoned.add(run)
-        if handle is None:
+        if started is None or not started.done() or started.exception() is not None:
             return ()
+        handle = started.result()
         handle.end(kindly=kindly)
         return handle.known
 
@@ -306,18 +306,45 @@ class ClusterHost:
             self.end(run, kindly=False)
 
     def _handle(self, run: str, *, shared: bool = False) -> WorkerHandle:
-        """Return the run's cluster worker; start it after fetching its images."""
+        """Return the run's cluster worker; start it after fetching its images.
+
+        One thread does that for a run. The lock is not held meanwhile: other runs go on.
+        """
         with self._lock:
             if self._leaving or (run in self._abandoned and not shared):
                 raise DroppedError("nobody waits for the run any more")
-            if run not in self._handles:
-                offered = {"offered": self.facts.disks}
-                assignment = self._wire.assignment(run).model_copy(update=offered)
-                self._require_same(assignment.programs)
-                for manifest in assignment.images.values():
-                    cluster_files.fetch_image(self._wire, manifest, self._sayer(run))
-                self._handles[run] = WorkerHandle(assignment, self._wire)
-            return self._handles[run]
+            started = self._handles.get(run)
+            mine = started is None
+            if started is None:
+                started = self._handles[run] = Future()
+        if mine:
+            try:
+                self._start(run, started)
+            except BaseException as error:
+                with self._lock:
+                    if self._handles.get(run) is started:
+                        del self._handles[run]
+                started.set_exception(error)
+        return started.result()
+
+    def _start(self, run: str, started: Future[WorkerHandle]) -> None:
+        """Fetch a run's images, and start its cluster worker if the run is still wanted."""
+        offered = {"offered": self.facts.disks}
+        assignment = self._wire.assignment(run).model_copy(update=offered)
+        self._require_same(assignment.programs)
+        for manifest in assignment.images.values():
+            cluster_files.fetch_image(self._wire, manifest, self._sayer(run))
+        with self._lock:
+            if self._leaving or self._handles.get(run) is not started:
+                raise DroppedError("nobody waits for the run any more")
+            started.set_result(WorkerHandle(assignment, self._wire))
+
+    def _forget(self, run: str, handle: WorkerHandle) -> None:
+        """Forget a cluster worker that has ended, so that the next cell starts another."""
+        with self._lock:
+            started = self._handles.get(run)
+            if started is not None and started.done() and started.result() is handle:
+                del self._handles[run]
 
     def _require_same(self, programs: Mapping[str, str]) -> None:
         """``HostError``: the client has another lab. The host may have joined after the client's

@@ -13,10 +13,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -266,6 +268,56 @@ def test_which_disks_cells_may_have_is_the_hosts_own_word(
     ]
     assert allowed == [False, False, True]
     assert worker_process._offered(cells_of(SCENARIO, tmp_path).base, ())
+
+
+class Wires:
+    """A wire with two runs; the images of `slow` are fetched until an event."""
+
+    def assignment(self, run: str) -> SimpleNamespace:
+        given = SimpleNamespace(run=run, programs={}, images={"i": run} if run == "slow" else {})
+        given.model_copy = lambda update: given
+        return given
+
+    def say(self, run: str, event: object) -> None: ...
+
+
+def test_fetching_an_image_holds_up_no_other_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def fetch(*_: object) -> None:
+        began.set()
+        assert go_on.wait(30)
+
+    monkeypatch.setattr(cluster_worker.cluster_files, "fetch_image", fetch)
+    monkeypatch.setattr(cluster_worker, "WorkerHandle", lambda given, wire: given.run)
+    host = cluster_worker.ClusterHost(facts("a", 1), cast("Wire", Wires()))
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(host._handle, "slow")
+        assert began.wait(30)
+        second = pool.submit(host._handle, "slow")  # fetches nothing, and waits
+        assert pool.submit(host._handle, "other").result(timeout=30) == "other"
+        assert not first.done()
+        assert not second.done()
+        go_on.set()
+        assert (first.result(30), second.result(30)) == ("slow", "slow")
+
+
+def test_a_run_that_ends_while_its_image_is_fetched_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    monkeypatch.setattr(
+        cluster_worker.cluster_files, "fetch_image", lambda *_: began.set() or go_on.wait(30)
+    )
+    monkeypatch.setattr(cluster_worker, "WorkerHandle", lambda *_: pytest.fail("it was started"))
+    host = cluster_worker.ClusterHost(facts("a", 1), cast("Wire", Wires()))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(host._handle, "slow")
+        assert began.wait(30)
+        assert host.end("slow", kindly=False) == ()
+        go_on.set()
+        with pytest.raises(cluster_worker.DroppedError):
+            first.result(30)
 
 
 def test_a_host_offers_no_disk_that_it_does_not_have(tmp_path: Path) -> None:

@@ -124,21 +124,13 @@ class Shell:
             deadline.call(
                 login, seconds=clock.limit(2 * timeout), what="the SSH login to the guest"
             )
-        except paramiko.BadHostKeyException as error:
-            client.close()
-            raise GuestError(
-                "the guest's SSH host key is not the one that the lab gave it: connection refused",
-                hint="another program listens on its port, or the image generates its own keys",
-            ) from error
-        except paramiko.AuthenticationException as error:
-            client.close()
-            raise GuestError(
-                f"the guest refused the lab's key for user '{user}'",
-                hint="cloud-init did not run, or the image forbids root logins: see the console",
-            ) from error
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            client.close()
-            raise GuestError(f"the SSH connection to the guest failed: {error}") from error
+        except BaseException as error:
+            # A login that has timed out goes on in its thread, until its connection is closed.
+            channels.close(client.close)
+            connection.close()
+            if (refusal := _refusal(error, user)) is not None:
+                raise refusal from error
+            raise
         return cls(client, alive, scale)
 
     def close(self) -> None:
@@ -318,3 +310,22 @@ class Shell:
                 asked = clock.now()
         printed, _, status = bytes(out).rpartition(end)
         return int(status), printed, bytes(err[: -len(error_end)])
+
+
+def _refusal(error: BaseException, user: str) -> GuestError | None:
+    """Return the lab's error for a failed login; ``None``: the exception is the lab's own."""
+    import paramiko
+
+    if isinstance(error, paramiko.BadHostKeyException):
+        return GuestError(
+            "the guest's SSH host key is not the one that the lab gave it: connection refused",
+            hint="another program listens on its port, or the image generates its own keys",
+        )
+    if isinstance(error, paramiko.AuthenticationException):
+        return GuestError(
+            f"the guest refused the lab's key for user '{user}'",
+            hint="cloud-init did not run, or the image forbids root logins: see the console",
+        )
+    if isinstance(error, paramiko.SSHException | OSError | EOFError):
+        return GuestError(f"the SSH connection to the guest failed: {error}")
+    return None
