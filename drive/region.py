@@ -3,6 +3,10 @@
 The host writes it before the guest starts, and reads it when the guest has ended. The layout is
 that of ``region.h``; a test compares both. The file is sparse: an empty disk of 12 TiB takes no
 space.
+
+Root in the guest can write any byte of the file. So the host reads no place, length or name from
+it: :class:`Region` has them from its creation. All other numbers are checked; ``ForgedError`` names
+a wrong one.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -44,6 +48,8 @@ BUCKETS: Final = (
 )
 OPERATIONS: Final = ("read", "write", "flush", "discard", "zero")
 BAD_RANGES: Final = 8
+LATEST: Final = 10**9 * 86400 * 36525
+"""Latest time of a guest's clock in nanoseconds: a century after its boot."""
 
 HEADER: Final = struct.Struct("<QII6Q6Q")
 STATE: Final = struct.Struct("<II Q II QQ QQ QQ Q")
@@ -73,6 +79,10 @@ BAD_READ, BAD_WRITE, BAD_DATA = 1, 2, 4
 
 class RegionError(ValueError):
     """A region cannot be made as requested, or a file is not a region."""
+
+
+class ForgedError(RegionError):
+    """The guest has written a value that the lab's driver does not write."""
 
 
 class Phase(IntEnum):
@@ -209,26 +219,62 @@ AREAS: Final = (1 << 20, 64 << 20, 4 << 20)
 """Bytes for commands, output and kernel messages."""
 
 
-def create(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Offsets of a disk's parts."""
+
+    map: int
+    present: int
+    undo: int
+    undo_data: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """The layout of a region, and its file."""
+
+    path: Path
+    disks: tuple[Disk, ...]
+    header: _Header
+    """As :func:`create` writes it; the length of the commands changes."""
+    places: tuple[_Place, ...]
+
+    @property
+    def commands(self) -> int:
+        """Most bytes of commands."""
+        return self.header.output[0] - self.header.input[0]
+
+    def most(self, unit: int = PAGE) -> int:
+        """Return the most bytes of the file that the driver allocates, in whole ``unit`` bytes.
+
+        A block that is in use needs one entry of a map, and so at most one unit of it.
+        """
+        maps = [4 * -(-disk.size // BLOCK) for disk in self.disks]
+        used = min(sum(_up(size, unit) for size in maps), self.header.blocks * unit)
+        others = self.header.link - sum(_up(size, PAGE) for size in maps)
+        blocks = self.header.blocks * (BLOCK + 4) + 2 * BLOCK
+        return others + used + blocks + (6 + 3 * len(maps)) * unit
+
+
+def describe(
     path: Path,
     disks: Sequence[Disk],
     *,
     size: int,
-    commands: bytes = b"",
     commands_size: int = AREAS[0],
     blocks: int | None = None,
     output_size: int = AREAS[1],
     log_size: int = AREAS[2],
-) -> None:
-    """Write a new region of ``size`` bytes; ``blocks``: most blocks in use.
+) -> Region:
+    """Return the layout of a region of ``size`` bytes; ``RegionError``: there is none.
 
-    Contents take at most ``blocks`` × 64 KiB; ``None``: as much as fits.
+    ``blocks``: most blocks in use. Contents take at most ``blocks`` × 64 KiB; ``None``: as much as
+    fits.
     """
     _check(disks)
     if size % ALIGNMENT or not size:
         raise RegionError(f"size {size}: QEMU's NVDIMMs have whole {ALIGNMENT >> 20} MiB")
     areas, places, at = _layout(disks, (commands_size, output_size, log_size))
-    entries = [_pack_entry(disk, place) for disk, place in zip(disks, places, strict=True)]
     fits = (size - at - 2 * BLOCK) // (BLOCK + 4)
     if fits < (blocks or 1):
         raise RegionError(
@@ -248,23 +294,36 @@ def create(
         log=areas[2],
         data=_up(at + 4 * blocks, BLOCK),
     )
+    return Region(path=path, disks=tuple(disks), header=header, places=tuple(places))
+
+
+def create(
+    path: Path,
+    disks: Sequence[Disk],
+    *,
+    size: int,
+    commands: bytes = b"",
+    commands_size: int = AREAS[0],
+    blocks: int | None = None,
+    output_size: int = AREAS[1],
+    log_size: int = AREAS[2],
+) -> Region:
+    """Write a new region, as :func:`describe` describes it, with these commands."""
+    region = describe(
+        *(path, disks),
+        size=size,
+        commands_size=commands_size,
+        blocks=blocks,
+        output_size=output_size,
+        log_size=log_size,
+    )
     with path.open("wb") as file:
         file.truncate(size)
-        file.write(header.pack())
-        for number, entry in enumerate(entries):
-            file.seek(header.table + number * ENTRY)
-            file.write(entry)
-    set_commands(path, commands)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Offsets of a disk's parts."""
-
-    map: int
-    present: int
-    undo: int
-    undo_data: int
+        for number, (disk, place) in enumerate(zip(disks, region.places, strict=True)):
+            file.seek(region.header.table + number * ENTRY)
+            file.write(_pack_entry(disk, place))
+    set_commands(region, commands)
+    return region
 
 
 def _layout(
@@ -310,92 +369,135 @@ def size_for(disks: Sequence[Disk], blocks: int) -> int:
     return size
 
 
-def reserve(path: Path) -> None:
+def reserve(region: Region) -> None:
     """Allocate space for the blocks and undo logs of a new region; ``OSError``: there is none."""
-    with path.open("r+b") as file:
-        header = _header(file, path)
-        entries = [_undo_place(file, header, n) for n in range(header.disks)]
-        begin = min([header.link, *(undo for undo, _, slots in entries if slots)])
-        end = header.data + header.blocks * BLOCK
+    header = region.header
+    pairs = zip(region.disks, region.places, strict=True)
+    begin = min([header.link, *(place.undo for disk, place in pairs if disk.slots)])
+    end = header.data + header.blocks * BLOCK
+    with region.path.open("r+b") as file:
         os.posix_fallocate(file.fileno(), begin, end - begin)
 
 
-def again(path: Path, commands: bytes) -> None:
+def again(region: Region, commands: bytes) -> None:
     """Prepare a region for the next boot: new commands and empty output; contents stay."""
-    with path.open("r+b") as file:
-        header = _header(file, path)
-        state = list(STATE.unpack(_at(file, header.state, STATE.size)))
-        for area, used in ((header.output, state[7]), (header.log, state[9])):
+    header = region.header
+    with region.path.open("r+b") as file:
+        state = _state(file, region)
+        for area, used in ((header.output, state.output_used), (header.log, state.log_used)):
             file.seek(area[0])
             file.write(bytes(used))
-        state[0], state[1] = Phase.NOT_LOADED, 0
-        state[7:] = [0] * len(state[7:])
+        fresh = replace(
+            state,
+            phase=Phase.NOT_LOADED,
+            status=0,
+            **dict.fromkeys(("output_used", "output_lost", "log_used", "log_lost", "clock"), 0),
+        )
         file.seek(header.state)
-        file.write(STATE.pack(*state))
-    set_commands(path, commands)
+        file.write(fresh.pack())
+    set_commands(region, commands)
 
 
-def graft(source: Path, target: Path) -> None:
+def graft(source: Region, target: Region) -> None:
     """Copy into a new region the parts of ``source`` on which its guest's memory depends.
 
     These are the contents of its disks, the free list, state, output and messages. The first disks
     of ``target`` must be those of ``source``; ``target`` may have more. ``RegionError``: it does
     not fit.
     """
-    with source.open("rb") as old, target.open("r+b") as new:
-        was, now = _header(old, source), _header(new, target)
-        state = list(STATE.unpack(_at(old, was.state, STATE.size)))
-        fresh, output, log = state[2], state[7], state[9]
+    was, now = source.header, target.header
+    with source.path.open("rb") as old, target.path.open("r+b") as new:
+        state = _state(old, source)
+        output, log, fresh = state.output_used, state.log_used, state.fresh
         parts = [(was.output[0], now.output[0], output), (was.log[0], now.log[0], log)]
         fits = output <= now.output[1] and log <= now.log[1] and fresh <= now.blocks
         if not fits or was.size != now.size or was.disks > now.disks:
-            raise RegionError(f"{target}: a guest over {source} cannot go on here: no room for it")
-        for number in range(was.disks):
-            ours, theirs = (
-                _at(file, header.table + number * ENTRY, ENTRY)
-                for file, header in ((new, now), (old, was))
+            raise RegionError(
+                f"{target.path}: a guest over {source.path} cannot go on here: no room for it"
             )
-            parts += _same_disk(ours, theirs, f"{target}: disk {number}")
-            statistics = theirs[STATISTICS_AT : STATISTICS_AT + STATISTICS.size]
+        for number, (disk, place) in enumerate(zip(source.disks, source.places, strict=True)):
+            if target.disks[number] != disk:
+                raise RegionError(f"{target.path}: disk {number} is not the saved guest's")
+            to = target.places[number]
+            blocks = -(-disk.size // BLOCK)
+            parts += [
+                (place.map, to.map, 4 * blocks),
+                (place.present, to.present, blocks // MAP_ENTRIES // 8 + 8),
+            ]
+            statistics = _at(old, was.table + number * ENTRY + STATISTICS_AT, STATISTICS.size)
             os.pwrite(new.fileno(), statistics, now.table + number * ENTRY + STATISTICS_AT)
         parts += [(was.link, now.link, 4 * fresh), (was.data, now.data, fresh * BLOCK)]
-        for begin, to, size in parts:
+        for begin, to_begin, size in parts:
             for at, data in _filled(old, PAGE, begin, begin + size):
-                os.pwrite(new.fileno(), data, to + at - begin)
-        os.pwrite(new.fileno(), STATE.pack(*state), now.state)
+                os.pwrite(new.fileno(), data, to_begin + at - begin)
+        os.pwrite(new.fileno(), state.pack(), now.state)
 
 
-def _same_disk(ours: bytes, theirs: bytes, name: str) -> list[tuple[int, int, int]]:
-    """Return offsets of the map and ``present`` of a disk in two regions, and their lengths."""
-    was, now = ENTRY_HEAD.unpack_from(theirs), ENTRY_HEAD.unpack_from(ours)
-    if was[:3] + was[5:] != now[:3] + now[5:]:
-        raise RegionError(f"{name} is not the saved guest's")
-    blocks = -(-was[2] * 512 // BLOCK)
-    return [(was[3], now[3], 4 * blocks), (was[4], now[4], blocks // MAP_ENTRIES // 8 + 8)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """``struct lab_state``."""
+
+    phase: int
+    status: int
+    fresh: int
+    free: int
+    reserved: int
+    used: int
+    full: int
+    output_used: int
+    output_lost: int
+    log_used: int
+    log_lost: int
+    clock: int
+
+    def pack(self) -> bytes:
+        return STATE.pack(*astuple(self))
 
 
-def output(path: Path) -> bytes:
-    """Return the guest's output so far; empty: it has not begun."""
-    with path.open("rb") as file:
-        header = _header(file, path)
-        used = STATE.unpack(_at(file, header.state, STATE.size))[7]
-        return _at(file, header.output[0], used)
+def _state(file: BinaryIO, region: Region) -> _State:
+    """Return the state; ``ForgedError``: a number in it is impossible."""
+    header = region.header
+    names = [f.name for f in fields(_State)]
+    numbers = STATE.unpack(_at(file, header.state, STATE.size))
+    state = _State(**dict(zip(names, numbers, strict=True)))
+    for name, most in (
+        ("phase", max(Phase)),
+        ("status", 0x1FF),
+        ("fresh", header.blocks),
+        ("free", header.blocks),
+        ("used", header.blocks),
+        ("output_used", header.output[1]),
+        ("log_used", header.log[1]),
+        ("clock", LATEST),
+    ):
+        value = getattr(state, name)
+        if value > most:
+            raise ForgedError(
+                f"the guest has overwritten the lab's memory region: '{name}' is {value},"
+                f" expected at most {most}"
+            )
+    return state
 
 
-def clock(path: Path) -> int:
+def output(region: Region, begin: int = 0, size: int | None = None) -> bytes:
+    """Return at most ``size`` bytes of the guest's output so far, from ``begin`` on."""
+    with region.path.open("rb") as file:
+        left = max(0, _state(file, region).output_used - begin)
+        return _at(file, region.header.output[0] + begin, left if size is None else min(left, size))
+
+
+def clock(region: Region) -> int:
     """Return the guest's clock in nanoseconds, as of its last request to a disk."""
-    with path.open("rb") as file:
-        return int(STATE.unpack(_at(file, _header(file, path).state, STATE.size))[11])
+    with region.path.open("rb") as file:
+        return _state(file, region).clock
 
 
-def set_clock(path: Path, nanoseconds: int) -> None:
+def set_clock(region: Region, nanoseconds: int) -> None:
     """Set the value that :func:`clock` returns until the guest's next request."""
-    with path.open("r+b") as file:
-        header = _header(file, path)
-        state = list(STATE.unpack(_at(file, header.state, STATE.size)))
-        state[11] = nanoseconds
-        file.seek(header.state)
-        file.write(STATE.pack(*state))
+    with region.path.open("r+b") as file:
+        state = replace(_state(file, region), clock=nanoseconds)
+        file.seek(region.header.state)
+        file.write(state.pack())
 
 
 def _pack_entry(disk: Disk, place: _Place) -> bytes:
@@ -413,173 +515,168 @@ def _pack_entry(disk: Disk, place: _Place) -> bytes:
     return entry.ljust(DRIVE_AT, b"\0") + disk.drive.pack() + undo
 
 
-def _header(file: BinaryIO, path: Path) -> _Header:
-    raw = file.read(HEADER.size)
-    if len(raw) < HEADER.size or HEADER.unpack(raw)[:2] != (MAGIC, VERSION):
-        raise RegionError(f"{path}: no region of version {VERSION}")
-    _, _, disks, size, table, state, blocks, data, link, *areas = HEADER.unpack(raw)
-    return _Header(
-        disks=disks,
-        size=size,
-        table=table,
-        state=state,
-        blocks=blocks,
-        data=data,
-        link=link,
-        input=(areas[0], areas[1]),
-        output=(areas[2], areas[3]),
-        log=(areas[4], areas[5]),
-    )
-
-
 def _at(file: BinaryIO, offset: int, size: int) -> bytes:
     file.seek(offset)
     return file.read(size)
 
 
-def _text(raw: bytes) -> str:
-    return raw.rstrip(b"\0").decode(errors="replace")
+def read(region: Region) -> State:
+    """Return the state. The guest may be running: it is not disturbed, and each number is whole.
 
-
-def read(path: Path) -> State:
-    """Return the state. The guest may be running: it is not disturbed, and each number is whole."""
-    with path.open("rb") as file:
-        header = _header(file, path)
-        numbers = STATE.unpack(_at(file, header.state, STATE.size))
-        phase, status, _, _, _, used, full, output, output_lost, log, log_lost, clock = numbers
+    ``ForgedError``: the guest has written to what only the host or the driver writes.
+    """
+    header = region.header
+    with region.path.open("rb") as file:
+        state = _state(file, region)
+        _check_header(file, region)
         disks = {}
-        for number in range(header.disks):
+        for number, (disk, place) in enumerate(zip(region.disks, region.places, strict=True)):
             entry = _at(file, header.table + number * ENTRY, ENTRY)
+            _check_entry(entry, disk, place)
             counters = STATISTICS.unpack_from(entry, STATISTICS_AT)
-            disks[_text(entry[:32])] = Statistics(
+            drive = DRIVE_STATISTICS.unpack_from(entry, DRIVE_STATISTICS_AT)
+            disks[disk.serial] = Statistics(
                 requests=dict(zip(OPERATIONS, counters[:5], strict=True)),
                 bytes=dict(zip(OPERATIONS, counters[5:10], strict=True)),
                 fua=counters[10],
                 errors=counters[11],
                 waited=counters[12],
-                drive=dict(
-                    zip(
-                        COUNTERS,
-                        DRIVE_STATISTICS.unpack_from(entry, DRIVE_STATISTICS_AT),
-                        strict=True,
-                    )
-                ),
+                drive=dict(zip(COUNTERS, drive, strict=True)),
             )
         return State(
-            phase=Phase(phase),
-            status=status & 0xFF if status & 0x100 else None,
-            blocks_used=used,
-            full=full,
-            output=_at(file, header.output[0], output),
-            output_lost=output_lost,
-            log=_at(file, header.log[0], log).decode(errors="replace"),
-            log_lost=log_lost,
-            clock=clock,
+            phase=Phase(state.phase),
+            status=state.status & 0xFF if state.status & 0x100 else None,
+            blocks_used=state.used,
+            full=state.full,
+            output=_at(file, header.output[0], state.output_used),
+            output_lost=state.output_lost,
+            log=_at(file, header.log[0], state.log_used).decode(errors="replace"),
+            log_lost=state.log_lost,
+            clock=state.clock,
             disks=disks,
         )
 
 
-def set_commands(path: Path, commands: bytes) -> None:
-    """Replace the commands in a region that no guest is using."""
-    with path.open("r+b") as file:
-        header = _header(file, path)
-        start, room = header.input[0], header.output[0] - header.input[0]
-        if len(commands) > room:
-            raise RegionError(f"{path}: {len(commands)} bytes of commands, room for {room}")
+def _check_header(file: BinaryIO, region: Region) -> None:
+    found = HEADER.unpack(_at(file, 0, HEADER.size))
+    wanted = HEADER.unpack(region.header.pack())
+    if found[:10] + found[11:] != wanted[:10] + wanted[11:]:  # but for the length of the commands
+        raise ForgedError("the guest has overwritten the lab's memory region: its header differs")
+
+
+def _check_entry(entry: bytes, disk: Disk, place: _Place) -> None:
+    found, wanted = (ENTRY_HEAD.unpack_from(data) for data in (entry, _pack_entry(disk, place)))
+    if found[:5] + found[6:] != wanted[:5] + wanted[6:]:  # but for the flags
+        raise ForgedError(
+            "the guest has overwritten the lab's memory region:"
+            f" the entry of the disk '{disk.serial}' differs"
+        )
+
+
+def set_commands(region: Region, commands: bytes) -> None:
+    """Replace the commands in a region that no guest is using, and write its header."""
+    start = region.header.input[0]
+    if len(commands) > region.commands:
+        raise RegionError(
+            f"{region.path}: {len(commands)} bytes of commands, room for {region.commands}"
+        )
+    with region.path.open("r+b") as file:
+        before = HEADER.unpack(_at(file, 0, HEADER.size))[10]
         file.seek(0)
-        file.write(replace(header, input=(start, len(commands))).pack())
+        file.write(replace(region.header, input=(start, len(commands))).pack())
         file.seek(start)
-        file.write(commands.ljust(header.input[1], b"\0"))
+        file.write(commands.ljust(min(before, region.commands), b"\0"))
 
 
 def _places(
-    file: BinaryIO, path: Path, number: int, position: int, size: int
+    file: BinaryIO, region: Region, number: int, position: int, size: int
 ) -> Iterator[tuple[int | None, int]]:
-    """Yield offsets and lengths of a disk's bytes in the file; offset ``None``: they are zeros."""
-    file.seek(0)
-    header = _header(file, path)
-    entry = ENTRY_HEAD.unpack(_at(file, header.table + number * ENTRY, ENTRY_HEAD.size))
-    at_map, at_present, end = entry[3], entry[4], position + size
+    """Yield offsets and lengths of a disk's bytes in the file; offset ``None``: they are zeros.
+
+    ``ForgedError``: the disk does not have these bytes, or its map leads out of the blocks.
+    """
+    header, place, end = region.header, region.places[number], position + size
+    if end > _up(region.disks[number].size, BLOCK):
+        raise ForgedError(
+            f"the guest has overwritten the lab's memory region: offset {position} of the disk"
+            f" '{region.disks[number].serial}', which has {region.disks[number].size} bytes"
+        )
     while position < end:
         index, offset = divmod(position, BLOCK)
         part = min(end - position, BLOCK - offset)
         page = index // MAP_ENTRIES
         block = 0
-        if _at(file, at_present + page // 8, 1)[0] >> page % 8 & 1:
-            block = int.from_bytes(_at(file, at_map + 4 * index, 4), "little")
+        if _at(file, place.present + page // 8, 1)[0] >> page % 8 & 1:
+            block = int.from_bytes(_at(file, place.map + 4 * index, 4), "little")
+        if block > header.blocks:
+            raise ForgedError(
+                "the guest has overwritten the lab's memory region: the map of the disk"
+                f" '{region.disks[number].serial}' has block {block}, expected at most"
+                f" {header.blocks}"
+            )
         yield header.data + (block - 1) * BLOCK + offset if block else None, part
         position += part
 
 
-def contents(path: Path, number: int, position: int, size: int) -> bytes:
+def contents(region: Region, number: int, position: int, size: int) -> bytes:
     """Return bytes of disk ``number`` as the guest would read them, without the base image's."""
-    with path.open("rb") as file:
-        places = list(_places(file, path, number, position, size))
+    with region.path.open("rb") as file:
+        places = list(_places(file, region, number, position, size))
         return b"".join(bytes(n) if at is None else _at(file, at, n) for at, n in places)
 
 
-def overwrite(path: Path, number: int, position: int, data: bytes) -> None:
+def overwrite(region: Region, number: int, position: int, data: bytes) -> None:
     """Change bytes that the guest has written to disk ``number``: a fault of the medium."""
-    with path.open("r+b") as file:
-        for at, part in list(_places(file, path, number, position, len(data))):
+    with region.path.open("r+b") as file:
+        for at, part in list(_places(file, region, number, position, len(data))):
             if at is None:
-                raise RegionError(f"{path}: disk {number} has nothing at {position}")
+                raise RegionError(f"{region.path}: disk {number} has nothing at {position}")
             file.seek(at)
             file.write(data[:part])
             data = data[part:]
 
 
-def _undo_place(file: BinaryIO, header: _Header, number: int) -> tuple[int, int, int]:
-    """Return offsets of a disk's undo log and of its pages, and their number of slots."""
-    raw = _at(file, header.table + number * ENTRY + UNDO_AT, UNDO_PLACE.size)
-    undo, data, slots, _ = UNDO_PLACE.unpack(raw)
-    return undo, data, slots
-
-
-def lose_cache(path: Path) -> dict[str, int]:
+def lose_cache(region: Region) -> dict[str, int]:
     """Undo writes that were only in the drives' volatile caches when the guest ended.
 
     Return the number of lost bytes by the disk's serial. It may be repeated after a crash.
     """
     lost = {}
-    with path.open("r+b") as file:
-        header = _header(file, path)
-        for number in range(header.disks):
-            entry = header.table + number * ENTRY
-            undo, data, slots = _undo_place(file, header, number)
-            raw = _at(file, undo, slots * UNDO.size)
+    with region.path.open("r+b") as file:
+        for number, (disk, place) in enumerate(zip(region.disks, region.places, strict=True)):
+            if not disk.slots:
+                continue
+            raw = _at(file, place.undo, disk.slots * UNDO.size)
             bits = 0
             for _, page, sectors, zeros, slot in sorted(
                 (
-                    (order, page, sectors, zeros, slot)
+                    (order, page, sectors & 0xFF, zeros, slot)
                     for slot, (page, order, sectors, zeros) in enumerate(UNDO.iter_unpack(raw))
-                    if sectors
+                    if sectors & 0xFF
                 ),
                 reverse=True,
             ):
-                old = _at(file, data + slot * PAGE, PAGE)
-                _undo(file, path, number, page, sectors, zeros, old)
+                old = _at(file, place.undo_data + slot * PAGE, PAGE)
+                _undo(file, region, number, page, sectors, zeros, old)
                 bits += sectors.bit_count()
-            if slots:
-                lost[_text(_at(file, entry, 32))] = bits * SECTOR
-                counters = list(
-                    DRIVE_STATISTICS.unpack(
-                        _at(file, entry + DRIVE_STATISTICS_AT, DRIVE_STATISTICS.size)
-                    )
-                )
-                counters[COUNTERS.index("losses")] += 1
-                counters[COUNTERS.index("lost_bytes")] += bits * SECTOR
-                file.seek(entry + DRIVE_STATISTICS_AT)
-                file.write(DRIVE_STATISTICS.pack(*counters))
-    keep_cache(path)
+            lost[disk.serial] = bits * SECTOR
+            at = region.header.table + number * ENTRY + DRIVE_STATISTICS_AT
+            counters = list(DRIVE_STATISTICS.unpack(_at(file, at, DRIVE_STATISTICS.size)))
+            for name, more in (("losses", 1), ("lost_bytes", bits * SECTOR)):
+                index = COUNTERS.index(name)
+                counters[index] = min(counters[index] + more, 2**64 - 1)
+            file.seek(at)
+            file.write(DRIVE_STATISTICS.pack(*counters))
+    keep_cache(region)
     return lost
 
 
 def _undo(
-    file: BinaryIO, path: Path, number: int, page: int, sectors: int, zeros: int, old: bytes
+    file: BinaryIO, region: Region, number: int, page: int, sectors: int, zeros: int, old: bytes
 ) -> None:
     """Restore sectors of a page from the undo log."""
-    ((place, _),) = _places(file, path, number, page * PAGE, SECTOR)  # a page is in one block
+    # A page is in one block.
+    ((place, _),) = _places(file, region, number, page * PAGE, SECTOR)
     if place is None:  # zeros were written over zeros
         return
     for at in (n * SECTOR for n in range(PAGE // SECTOR) if sectors >> n & 1):
@@ -587,13 +684,13 @@ def _undo(
         file.write(bytes(SECTOR) if zeros >> (at // SECTOR) & 1 else old[at : at + SECTOR])
 
 
-def keep_cache(path: Path) -> dict[str, int]:
+def keep_cache(region: Region) -> dict[str, int]:
     """Write the drives' caches to their media, so that no disk loses data."""
-    with path.open("r+b") as file:
-        header = _header(file, path)
-        for number in range(header.disks):
-            undo, _, slots = _undo_place(file, header, number)
-            for at, data in list(_filled(file, PAGE, undo, undo + slots * UNDO.size)):
+    with region.path.open("r+b") as file:
+        for disk, place in zip(region.disks, region.places, strict=True):
+            for at, data in list(
+                _filled(file, PAGE, place.undo, place.undo + disk.slots * UNDO.size)
+            ):
                 file.seek(at)
                 file.write(bytes(len(data)))
     return {}

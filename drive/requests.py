@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Final
 ENTRY: Final = struct.Struct("<QQIHHcBHI")
 """``struct lab_seen``."""
 MARK: Final = b"\n@lab requests "
+_NUMBERS: Final = re.compile(rb"(\d{1,20}) (\d{1,20}) (\d{1,9})")
 OPERATIONS: Final = ("read", "write", "flush", "discard", "zeroes")
 """By number: ``enum lab_op``."""
 FLAGS: Final = ("fua", "sync", "meta", "readahead")
@@ -51,10 +53,10 @@ def stop_of(output: bytes) -> Stop | None:
     """Return where the guest stopped, from its output; ``None``: it did not stop."""
     before, mark, rest = output.rpartition(MARK)
     line, _, data = rest.partition(b"\n")
-    words = line.split()
-    if not mark or len(words) != 3:
+    numbers = _NUMBERS.fullmatch(line)
+    if not mark or numbers is None:
         return None
-    nanoseconds, total, kept = map(int, words)
+    nanoseconds, total, kept = map(int, numbers.groups())
     if len(data) < kept * ENTRY.size:
         return None
     found = ENTRY.iter_unpack(data[: kept * ENTRY.size])

@@ -71,6 +71,18 @@ def throttled(count: int, size: int = 1 << 30, **limits: int) -> list[region.Dis
     ]
 
 
+REGIONS: dict[Path, region.Region] = {}
+"""The regions of this test run, by path."""
+
+
+def create(
+    path: Path, disks: Sequence[region.Disk], *, size: int, commands: bytes
+) -> region.Region:
+    """Make a region, and remember its layout."""
+    REGIONS[path] = region.create(path, disks, size=size, commands=commands)
+    return REGIONS[path]
+
+
 def start(guest: sealed.Guest, extra: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [*sealed.command(guest), *extra], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -89,7 +101,7 @@ def wait(process: subprocess.Popen[bytes], guest: sealed.Guest, timeout: float) 
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert process.returncode == 0, errors.decode()
     return Ended(
-        region.read(guest.region),
+        region.read(REGIONS[guest.region]),
         region.digest(guest.region),
         time.monotonic() - began,
         after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
@@ -107,7 +119,7 @@ def cold(
 ) -> Ended:
     """Boot a guest with these commands, and wait until it has powered itself off."""
     guest = kit.guest("cold", extra)
-    region.create(guest.region, [kit.root, *disks], size=size, commands=commands.encode())
+    create(guest.region, [kit.root, *disks], size=size, commands=commands.encode())
     return wait(start(guest), guest, timeout)
 
 
@@ -117,7 +129,7 @@ def save(
     """Boot a guest, prepare it, and save it at the point where it reads its commands."""
     guest = kit.guest("saved", sealed.STOPPABLE)
     commands = f"{prepare}\necho 1 > /sys/module/lab_disk/parameters/stop\nexec sh /dev/lab_io\n"
-    region.create(guest.region, [kit.root, *disks], size=size, commands=commands.encode())
+    create(guest.region, [kit.root, *disks], size=size, commands=commands.encode())
     socket = kit.work / "qmp"
     process = start(replace(guest, saves=True), Monitor.arguments(socket))
     try:
@@ -150,7 +162,8 @@ def restored(kit: Kit, saved: sealed.Guest, commands: str, timeout: float = 3600
     """Continue the saved guest with these commands, until it has powered itself off."""
     guest = replace(saved, region=kit.work / "restored.region")
     region.copy(saved.region, guest.region)
-    region.set_commands(guest.region, commands.encode())
+    REGIONS[guest.region] = replace(REGIONS[saved.region], path=guest.region)
+    region.set_commands(REGIONS[guest.region], commands.encode())
     socket = kit.work / "qmp"
     process = start(guest, [*Monitor.arguments(socket), "-incoming", "defer"])
     try:

@@ -24,7 +24,15 @@ from pydantic import TypeAdapter
 from lab.cluster.files import find_image
 from lab.compile.scenario.document import Compiled, compile_document
 from lab.compile.scenario.identity import cell_id, identity
-from lab.core.errors import EXIT_DONE, EXIT_STOPPED, FullError, HostError, LabError, TroubleError
+from lab.core.errors import (
+    EXIT_DONE,
+    EXIT_STOPPED,
+    EXIT_TROUBLE,
+    FullError,
+    HostError,
+    LabError,
+    TroubleError,
+)
 from lab.core.yaml import Document, Path_
 from lab.host import images
 from lab.host.guest.libvirt import hypervisor
@@ -212,7 +220,12 @@ def main() -> int:
         f" {clock.limit(wire.UNREAD):.0f} s: its guests were taken down",
         exit_status=EXIT_STOPPED,
     )
-    teller = wire.Teller(out, _EVENT.dump_json(unread))
+    stuck = Trouble(
+        message=f"the cluster worker of the run '{assignment.run}' has computed for"
+        f" {clock.limit(wire.COMPUTES):.0f} s without a result, and was ended",
+        exit_status=EXIT_TROUBLE,
+    )
+    teller = wire.Teller(out, _EVENT.dump_json(unread), _EVENT.dump_json(stuck))
     status = ClusterWorker(assignment=assignment, teller=teller).work(lifeline)
     teller.close()
     return status

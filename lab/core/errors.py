@@ -76,6 +76,10 @@ class ToolError(TroubleError):
     """A tool failed, or its output cannot be read."""
 
 
+class LimitError(ToolError):
+    """A guest took more of the host than a limit allows. It would do so again."""
+
+
 class CommandError(ToolError):
     """A command in a guest ended with an exit status other than 0."""
 

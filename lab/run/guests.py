@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lab.core.errors import HostError
 from lab.host import images
+from lab.host.guest import console, snapshots
 from lab.host.guest import registry as guests
-from lab.host.guest import snapshots
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import sessions, suspend
 from lab.host.system import keys, leftovers, process
@@ -74,11 +74,9 @@ def ssh_argv(record: GuestRecord, command: Sequence[str], *, user: str) -> list[
     ]
 
 
-def console_argv(name: str | None, *, follow: bool) -> list[str]:
-    """Return the command line that shows a guest's console log."""
-    record = guests.find(name)
-    log = str(record.path / "console.log")
-    return ["tail", "-n", "+1", "-f", log] if follow else ["cat", log]
+def console_text(name: str | None, *, follow: bool) -> Iterator[str]:
+    """Return a guest's console log, with control characters escaped; ``follow``: as it grows."""
+    return console.text(guests.find(name).path, follow=follow)
 
 
 def take_down(names: Sequence[str]) -> list[str]:

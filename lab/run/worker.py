@@ -8,6 +8,7 @@ when the main process exits; then the worker ends its guest and exits.
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from typing import Final, Literal, cast
 
 from pydantic import TypeAdapter
 
-from lab.core.errors import EXIT_DONE, EXIT_TROUBLE, FullError, LabError
+from lab.core.errors import EXIT_DONE, EXIT_TROUBLE, FullError, LabError, TroubleError
 from lab.host.guest import registry as guests
 from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
@@ -153,6 +154,12 @@ class Worker:
             except LabError as error:
                 status = error.exit_status
                 self._tell_trouble(error)
+            except Exception as error:  # the guest is removed whatever happens
+                traceback.print_exc()
+                why = f"{type(error).__name__}: {error}"
+                self._tell_trouble(
+                    TroubleError(f"bug in the lab: the worker of '{self.job.guest}': {why}")
+                )
             finally:
                 wire.ignore_signals()
         except StopWorker:  # also a signal that arrived just before the worker ignored them
@@ -481,7 +488,13 @@ def main() -> int:
         exit_status=EXIT_TROUBLE,
         unread=True,
     )
-    teller = wire.Teller(out, _EVENT.dump_json(stopped))
+    stuck = Trouble(
+        message=f"the worker of the guest '{job.guest}' has computed for"
+        f" {clock.limit(wire.COMPUTES):.0f} s without a result, and was ended",
+        hint="this is a bug in the lab, or the guest printed what the lab cannot read",
+        exit_status=EXIT_TROUBLE,
+    )
+    teller = wire.Teller(out, _EVENT.dump_json(stopped), _EVENT.dump_json(stuck))
 
     def take(order: bytes) -> None:
         orders.put(_ORDER.validate_json(order))

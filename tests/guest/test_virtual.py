@@ -169,9 +169,11 @@ def test_a_byte_changed_in_a_snapshot_is_caught(lab_kit: SealedKit, tmp_path: Pa
     cell = Procedure(name="cell", steps=steps)
     good = sealed.benched(lab_kit, tmp_path, cell)
     (saved,) = paths.sealed().glob("snapshot-*")
-    with (saved / sealed_snapshot.REGION).open("r+b") as file:
-        log = region._header(file, saved).log[0]
-        file.seek(log)
+    disks, blocks = [sealed_kit.root_disk(lab_kit)], sealed_snapshot.ROOT_SPACE // region.BLOCK
+    path = saved / sealed_snapshot.REGION
+    layout = region.describe(path, disks, size=path.stat().st_size, blocks=blocks)
+    with path.open("r+b") as file:
+        file.seek(layout.header.log[0])
         file.write(b"?")
     bad = sealed.benched(lab_kit, tmp_path, cell)
     assert bad.digest.results != good.digest.results
@@ -276,7 +278,7 @@ def test_a_completion_in_host_time_is_caught(kit: Kit) -> None:
     def run() -> Ended:
         guest = kit.guest("cold")
         commands = "dd if=/dev/lab1 of=/dev/null bs=1M count=8 iflag=direct\n"
-        region.create(guest.region, [kit.root, *DISKS], size=8 << 30, commands=commands.encode())
+        sealed.create(guest.region, [kit.root, *DISKS], size=8 << 30, commands=commands.encode())
         line = [word.replace("sleep=off", "sleep=on") for word in drive.sealed.command(guest)]
         process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
         return shown("host time", sealed.wait(process, guest, 3600))
@@ -298,14 +300,15 @@ def test_a_host_write_to_the_region_is_caught(kit: Kit) -> None:
     disks = throttled(1, bytes_total=5 << 20)
     good = shown("untouched", sealed.cold(kit, WRITE + LOOP, disks))
     guest = kit.guest("cold")
-    region.create(guest.region, [kit.root, *disks], size=8 << 30, commands=(WRITE + LOOP).encode())
+    commands = (WRITE + LOOP).encode()
+    own = sealed.create(guest.region, [kit.root, *disks], size=8 << 30, commands=commands)
     process = sealed.start(guest)
 
     def meddle() -> None:
-        while len(region.read(guest.region).output) < 4000:  # some rounds are done
+        while len(region.read(own).output) < 4000:  # some rounds are done
             assert process.poll() is None
             time.sleep(0.05)
-        region.overwrite(guest.region, 1, 0, b"meddled")
+        region.overwrite(own, 1, 0, b"meddled")
 
     thread = threading.Thread(target=meddle)
     thread.start()

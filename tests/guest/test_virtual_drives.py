@@ -157,11 +157,12 @@ def test_a_cut_loses_what_was_not_flushed_and_nothing_else(kit: Kit, drive: Para
         assert ended.state.phase is region.Phase.RUNNING
         runs.append(ended.digest)
         (data, _), (other, _) = (line.split() for line in ended.text.splitlines())
-        lost = (region.lose_cache if lose else region.keep_cache)(path)
+        own = sealed.REGIONS[path]
+        lost = (region.lose_cache if lose else region.keep_cache)(own)
         assert (lost.get("d1", 0) > 0) is lose
-        flushed = region.contents(path, 1, 4096 << 16, 16 << 16)
+        flushed = region.contents(own, 1, 4096 << 16, 16 << 16)
         assert sha256(flushed) == data
-        found = region.contents(path, 1, 0, 16 << 16)
+        found = region.contents(own, 1, 0, 16 << 16)
         if not lose:
             assert sha256(found) == other
             continue
@@ -194,22 +195,22 @@ def test_a_killed_qemu_loses_what_was_not_flushed_and_nothing_else(kit: Kit) -> 
     lost = 0
     for n in range(3):
         guest = kit.guest(f"killed{n}")
-        region.create(
+        own = sealed.create(
             guest.region, [kit.root, *drives(HDD)], size=8 << 30, commands=KILLED.encode()
         )
         process = sealed.start(guest)
         try:
-            while len(region.output(guest.region).split()) < 10:
+            while len(region.output(own).split()) < 10:
                 assert process.poll() is None
                 time.sleep(0.05)
             time.sleep(dice.random())
         finally:
             process.kill()
             process.communicate(timeout=60)
-        flushed = int(region.output(guest.region).split()[-1])
-        lost += region.lose_cache(guest.region)["d1"]
+        flushed = int(region.output(own).split()[-1])
+        lost += region.lose_cache(own)["d1"]
         for i in range(1, flushed + 1):
-            assert int(region.contents(guest.region, 1, i * 3 * 512, 512)) == i
+            assert int(region.contents(own, 1, i * 3 * 512, 512)) == i
         print(f"killed: {flushed} flushed, {lost} bytes lost so far")
 
 

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -89,7 +89,7 @@ class Bench:
 
     def __init__(self, directory: Path, drive: Parameters) -> None:
         self.path, self.log = directory / "region", directory / "log"
-        region.create(
+        self.own = region.create(
             self.path,
             [region.Disk(serial="d", size=SIZE, flags=region.WRITE_BACK, drive=drive)],
             size=32 << 20,
@@ -139,7 +139,7 @@ class Bench:
                 sector.torn |= kind == THROUGH
 
     def contents(self) -> list[tuple[int, ...]]:
-        raw = region.contents(self.path, 0, 0, SPAN)
+        raw = region.contents(self.own, 0, 0, SPAN)
         return list(struct.iter_unpack("<64Q", raw))
 
     def wrong(self) -> list[int]:
@@ -162,7 +162,7 @@ class Bench:
             self.sectors[n] = Sector(versions=[words[0]])
             if len(set(words)) > 1:
                 whole = struct.pack("<Q", words[0]) * len(words)
-                region.overwrite(self.path, 0, n * region.SECTOR, whole)
+                region.overwrite(self.own, 0, n * region.SECTOR, whole)
 
 
 @pytest.mark.parametrize("drive", [HDD, SSD], ids=["hdd", "ssd"])
@@ -174,15 +174,15 @@ def test_what_was_flushed_is_never_lost_and_what_was_not_is(
     for seed in range(1, 13):
         bench.run(programs[0], seed, 400)
         assert bench.newest()
-        before = region.read(bench.path).disks["d"].drive["lost_bytes"]
+        before = region.read(bench.own).disks["d"].drive["lost_bytes"]
         dirty = bench.contents()
-        lost.append(region.lose_cache(bench.path)["d"])
+        lost.append(region.lose_cache(bench.own)["d"])
         assert bench.wrong() == []
         changed = sum(a != b for a, b in zip(dirty, bench.contents(), strict=True))
         assert changed * region.SECTOR <= lost[-1]
         # The host counts the loss, and the undo log is empty.
-        assert region.read(bench.path).disks["d"].drive["lost_bytes"] == before + lost[-1]
-        assert region.lose_cache(bench.path) == {"d": 0}
+        assert region.read(bench.own).disks["d"].drive["lost_bytes"] == before + lost[-1]
+        assert region.lose_cache(bench.own) == {"d": 0}
         bench.settle()
     assert len(set(lost)) > 6
     assert max(lost) <= 2 * drive.cache
@@ -191,8 +191,8 @@ def test_what_was_flushed_is_never_lost_and_what_was_not_is(
 def test_a_cache_that_is_kept_is_on_the_medium(programs: tuple[Path, Path], tmp_path: Path) -> None:
     bench = Bench(tmp_path, HDD)
     bench.run(programs[0], 1, 400)
-    assert region.keep_cache(bench.path) == {}
-    assert region.lose_cache(bench.path) == {"d": 0}
+    assert region.keep_cache(bench.own) == {}
+    assert region.lose_cache(bench.own) == {"d": 0}
     assert bench.newest()
 
 
@@ -204,7 +204,7 @@ def test_an_end_at_any_instruction_leaves_what_can_be_undone(
     lost = 0
     for seed in range(1, 13):
         bench.run(programs[0], seed, 200_000, kill_after=0.005 + seed * 0.0007)
-        lost += region.lose_cache(bench.path)["d"]
+        lost += region.lose_cache(bench.own)["d"]
         assert bench.wrong() == []
         bench.settle()
     assert lost > 0
@@ -215,14 +215,14 @@ def test_undoing_that_was_interrupted_is_done_again(
 ) -> None:
     bench = Bench(tmp_path, HDD)
     bench.run(programs[0], 5, 400)
-    again = tmp_path / "again"
-    region.copy(bench.path, again)
+    again = replace(bench.own, path=tmp_path / "again")
+    region.copy(bench.path, again.path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(region, "keep_cache", lambda _path: {})  # as after an end before that
         region.lose_cache(again)
     region.lose_cache(again)
-    region.lose_cache(bench.path)
-    assert region.contents(again, 0, 0, SPAN) == region.contents(bench.path, 0, 0, SPAN)
+    region.lose_cache(bench.own)
+    assert region.contents(again, 0, 0, SPAN) == region.contents(bench.own, 0, 0, SPAN)
 
 
 @pytest.mark.parametrize("drive", [HDD, SSD], ids=["hdd", "ssd"])
@@ -235,7 +235,7 @@ def test_a_flush_that_does_not_wait_is_caught(
         directory.mkdir()
         bench = Bench(directory, drive)
         bench.run(programs[1], seed, 400)
-        region.lose_cache(bench.path)
+        region.lose_cache(bench.own)
         caught += bool(bench.wrong())
     assert caught >= 9
 
@@ -255,19 +255,17 @@ def test_the_log_is_undone_newest_first(
     path = tmp_path_factory.mktemp("undo") / "region"
     drive = Parameters(kind=Kind.HDD, cache=24 * region.PAGE)
     disk = region.Disk(serial="d", size=1 << 20, drive=drive)
-    region.create(path, [disk], size=32 << 20, output_size=1 << 16, log_size=1 << 16)
+    own = region.create(path, [disk], size=32 << 20, output_size=1 << 16, log_size=1 << 16)
+    header, parts = own.header, own.places[0]
     pages = [bytes([n]) * region.PAGE for n in range(8)]
     with path.open("r+b") as file:
-        header = region._header(file, path)
-        entry = region.ENTRY_HEAD.unpack(region._at(file, header.table, region.ENTRY_HEAD.size))
-        undo, data, _ = region._undo_place(file, header, 0)
 
         def put(at: int, raw: bytes) -> None:
             file.seek(at)
             file.write(raw)
 
-        put(entry[3], b"\1\0\0\0")  # the first block is the disk's first, as a driver leaves it
-        put(entry[4], b"\1")
+        put(parts.map, b"\1\0\0\0")  # the first block is the disk's first, as a driver leaves it
+        put(parts.present, b"\1")
         now = [bytearray(page) for page in pages]
         for slot, (page, sectors, value) in enumerate(writes):
             old = bytes(now[page])
@@ -280,12 +278,15 @@ def test_the_log_is_undone_newest_first(
             kept = bytes(
                 255 if zeros >> n // region.SECTOR & 1 else old[n] for n in range(region.PAGE)
             )
-            put(undo + slot * region.UNDO.size, region.UNDO.pack(page, slot + 1, sectors, zeros))
-            put(data + slot * region.PAGE, kept)
+            put(
+                parts.undo + slot * region.UNDO.size,
+                region.UNDO.pack(page, slot + 1, sectors, zeros),
+            )
+            put(parts.undo_data + slot * region.PAGE, kept)
         put(header.data, b"".join(now))
-    lost = region.lose_cache(path)
+    lost = region.lose_cache(own)
     assert lost == {"d": sum(s.bit_count() for _, s, _ in writes) * region.SECTOR}
-    assert region.contents(path, 0, 0, 8 * region.PAGE) == b"".join(pages)
+    assert region.contents(own, 0, 0, 8 * region.PAGE) == b"".join(pages)
 
 
 def test_undo_logs_lie_beside_each_other_and_have_space(tmp_path: Path) -> None:
@@ -293,10 +294,9 @@ def test_undo_logs_lie_beside_each_other_and_have_space(tmp_path: Path) -> None:
     disks = [
         region.Disk(serial=f"d{n}", size=1 << 40, drive=HDD if n % 2 else None) for n in range(8)
     ]
-    region.create(path, disks, size=16 << 30, blocks=100)
-    with path.open("rb") as file:
-        header = region._header(file, path)
-        places = [p for n in range(8) if (p := region._undo_place(file, header, n))[2]]
+    own = region.create(path, disks, size=16 << 30, blocks=100)
+    pairs = zip(disks, own.places, strict=True)
+    places = [(p.undo, p.undo_data, disk.slots) for disk, p in pairs if disk.slots]
     spans = [
         span
         for undo, data, slots in places
@@ -304,10 +304,10 @@ def test_undo_logs_lie_beside_each_other_and_have_space(tmp_path: Path) -> None:
     ]
     assert len(places) == 4
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
-    assert spans[-1][1] <= header.link
+    assert spans[-1][1] <= own.header.link
     assert spans[-1][1] - spans[0][0] == region.undo_size(disks)
     empty = path.stat().st_blocks * 512
-    region.reserve(path)
+    region.reserve(own)
     taken = path.stat().st_blocks * 512 - empty
     assert taken >= region.undo_size(disks) + 100 * region.BLOCK
     assert taken < region.undo_size(disks) + 104 * region.BLOCK

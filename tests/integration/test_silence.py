@@ -20,7 +20,7 @@ from lab.host.guest import registry as guests
 from lab.host.guest.backend import LiveBackend
 from lab.host.system import paths
 from lab.host.system.process import Child
-from lab.model.execution.events import Event, GuestStarted
+from lab.model.execution.events import Event, GuestStarted, Trouble
 from lab.model.execution.job import GuestJob
 from lab.model.execution.procedure import HostCommand, MakeDirectory, Procedure, StartServer
 from lab.model.scenario.guest import Guest
@@ -134,6 +134,50 @@ def test_a_stopped_worker_is_killed_and_its_guest_is_swept(
     assert worker.trouble is not None
     assert re.search("'g1' .*nothing for 12 s", worker.trouble.message)
     assert not guests.directory_of("g1").exists()
+
+
+SPINS = """\
+import time
+from lab.host.system import wire
+wire.COMPUTES = {most}
+class Stop(BaseException): pass
+wire.stop_with(Stop)
+out, _, _ = wire.opened()
+teller = wire.Teller(out, b"", {trouble!r})
+end = time.monotonic() + 8
+try:
+    while time.monotonic() < end:
+        {work}
+except Stop:
+    pass
+teller.close()
+"""
+STUCK = Trouble(message="it computes for ever", exit_status=3).model_dump_json().encode()
+
+
+@pytest.mark.parametrize(
+    ("most", "work", "ends"),
+    [(1.0, "pass", True), (1.0, "time.sleep(0.01)", False), (1e9, "pass", False)],
+)
+def test_a_worker_that_only_computes_is_ended_although_it_beats(
+    *,
+    pool: WorkerPool,
+    job: GuestJob,
+    monkeypatch: pytest.MonkeyPatch,
+    most: float,
+    work: str,
+    ends: bool,
+) -> None:
+    """The controls: one that waits, and a worker without the limit beats to its end."""
+    worker = start(pool, job, SPINS.format(most=most, work=work, trouble=STUCK), monkeypatch)
+    began = time.monotonic()
+    events = heard(pool, 60)
+    assert [e.kind for e in events] == (["trouble"] if ends else [])
+    if ends:
+        assert worker.trouble is not None
+        assert worker.trouble.message == "it computes for ever"
+    else:
+        assert time.monotonic() - began > 7
 
 
 def test_a_worker_that_only_beats_is_not_silent(

@@ -38,13 +38,14 @@ def say(**what):
 
 def run(phase, output):
     with path.open("r+b") as data:
-        header = region._header(data, path)
+        found = region.HEADER.unpack(os.pread(data.fileno(), region.HEADER.size, 0))
+        output_at, log_at, state_at = found[11], found[13], found[5]
         log = b"[    1.0] one" + b"{newline}" + b"[    2.0] two" + b"{newline}"
-        os.pwrite(data.fileno(), output, header.output[0])
-        os.pwrite(data.fileno(), log, header.log[0])
-        state = list(region.STATE.unpack(os.pread(data.fileno(), region.STATE.size, header.state)))
+        os.pwrite(data.fileno(), output, output_at)
+        os.pwrite(data.fileno(), log, log_at)
+        state = list(region.STATE.unpack(os.pread(data.fileno(), region.STATE.size, state_at)))
         state[0], state[7], state[9], state[11] = phase, len(output), len(log), 2_000_000_000
-        os.pwrite(data.fileno(), region.STATE.pack(*state), header.state)
+        os.pwrite(data.fileno(), region.STATE.pack(*state), state_at)
 
 say(QMP={{}})
 for line in file:

@@ -113,7 +113,7 @@ def ended(
         orders.put(last)
     job = job_of("/nowhere/g1")
     out = os.open(tmp_path / "told", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    teller = wire.Teller(out, b"")
+    teller = wire.Teller(out, b"", b"")
     Worker(job, teller, orders).work()
     teller.close()
     os.close(out)
@@ -176,7 +176,7 @@ def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
     monkeypatch.setattr(worker, "CpuSlot", lambda: slot)
     job = job_of("/before", "/start", "/after")
     out = os.open(tmp_path / "told", os.O_WRONLY | os.O_CREAT)
-    teller = wire.Teller(out, b"")
+    teller = wire.Teller(out, b"", b"")
     bring_up: Any = Worker(job, teller, SimpleQueue())._bring_up
     bring_up(bench, Undo())
     teller.close()

@@ -35,8 +35,8 @@ def memory(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
 def filled(file: RegionFile) -> str:
     """Make a region in the file, and return its digest."""
     for _ in range(2):  # as when a snapshot does not restore, and the guest boots instead
-        region.create(file.path, [DISK], size=region.SMALLEST, commands=b"true", blocks=64)
-    file.reserve()
+        made = region.create(file.path, [DISK], size=region.SMALLEST, commands=b"true", blocks=64)
+    file.reserve(made)
     return region.digest(file.path)
 
 

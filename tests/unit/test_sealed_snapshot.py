@@ -58,7 +58,8 @@ def kept(kit: SealedKit, size: int = SIZE) -> Path:
     directory = paths.sealed() / sealed_snapshot.name_of(kit, size)
     directory.mkdir(parents=True)
     disk = sealed_snapshot.root_disk(kit)
-    region.create(directory / sealed_snapshot.REGION, [disk], size=size, blocks=100)
+    blocks = sealed_snapshot.ROOT_SPACE // region.BLOCK
+    region.create(directory / sealed_snapshot.REGION, [disk], size=size, blocks=blocks)
     for name in (STATE, MEMORY):
         (directory / name).write_bytes(b"x" * 100)
     sizes = ",".join(f'"{n}": {s}' for n, s in sealed_snapshot._sizes(directory).items())

@@ -76,16 +76,18 @@ def console_(
         bool, typer.Option("-f", "--follow", help="Keep printing as the log grows.")
     ] = False,
 ) -> None:
-    """Print a guest's console log.
+    """Print a guest's console log. Control characters are escaped.
 
     Examples:
         lab console
         lab console g1a2b3c --follow
     """
-    from lab.host.system.process import replace_with
-    from lab.run.guests import console_argv
+    from lab.run.guests import console_text
 
-    replace_with(console_argv(guest, follow=follow))
+    for part in console_text(guest, follow=follow):
+        sys.stdout.write(part)
+        if follow:
+            sys.stdout.flush()
 
 
 @app.command(rich_help_panel=GUESTS)

@@ -10,8 +10,9 @@ output and standard error.
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from random import Random
@@ -19,7 +20,9 @@ from typing import Final
 
 from lab.compile.guest.disturbance import HANGS, NEVER, disturbance
 from lab.compile.guest.seeds import FIRST, addresses
-from lab.core.errors import InputError
+from lab.core.errors import InputError, LimitError, ToolError
+from lab.core.printable import printable
+from lab.core.units import MIB, format_size
 from lab.md.steps.verify import SUPERBLOCKS
 from lab.model.execution.procedure import (
     AskServer,
@@ -444,53 +447,157 @@ class Answer:
     """The result of one item."""
 
     status: int
-    stdout: str
-    stderr: str
+    out: bytes
+    """Standard output. It is decoded on each use: text may take four times the memory."""
+    err: bytes
     began: float
     ended: float
     """Seconds of the guest's clock, since its boot."""
 
+    @property
+    def stdout(self) -> str:
+        return self.out.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        return self.err.decode(errors="replace")
+
+
+OUTPUT: Final = 8 * MIB
+"""Most bytes of output of one command."""
+_LONGEST: Final = 120
+"""More bytes than the first line of a frame has."""
+_BEGIN: Final = re.compile(rb"@lab begin (-?\d{1,9}) (\d{1,10}(?:\.\d{1,9})?)")
+_END: Final = re.compile(
+    rb"@lab end (-?\d{1,9}) (\d{1,3}) (\d{1,10}(?:\.\d{1,9})?) (\d{1,12}) (\d{1,12})"
+)
+_FRAMES: Final = (b"@lab begin ", b"@lab end ")
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A ``begin`` frame, or an ``end`` frame with a result; ``at``: where its output begins."""
+
+    number: int
+    clock: float
+    status: int | None = None
+    at: int = 0
+    out: int = 0
+    err: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.at + self.out + self.err
+
+
+@dataclass(slots=True)
+class Progress:
+    """Follows the output of a running guest, without reading any of it twice."""
+
+    number: int | None = None
+    """Number of the current item; ``None``: the first one has not begun."""
+    _at: int = 0
+    """Offset of the next line."""
+
+    def follow(self, read: Callable[[int, int], bytes]) -> int | None:
+        """Return the number of the current item; ``read`` returns output from an offset on.
+
+        Wrong frames are skipped: :func:`answers` reports them.
+        """
+        while True:
+            piece = read(self._at, _PIECE)
+            at = 0
+            while (stop := piece.find(b"\n", at)) >= 0:
+                try:
+                    frame = _frame(piece[at:stop], self._at + stop + 1)
+                except ToolError:
+                    frame = None
+                at = stop + 1
+                if frame is None:
+                    continue
+                if frame.status is None:
+                    self.number = frame.number
+                elif frame.end - self._at <= len(piece):
+                    at = frame.end - self._at
+                else:
+                    self._at, at = frame.end, 0
+                    break
+            else:
+                # A longer line is no frame.
+                self._at += at or (len(piece) if len(piece) == _PIECE else 0)
+                if len(piece) < _PIECE:
+                    return self.number
+
+
+_PIECE: Final = 1 << 16
+
 
 def begun(output: bytes) -> int | None:
     """Return the number of the current item, from the output so far."""
-    numbers = [n for kind, n, _ in _marks(output) if kind == "begin"]
-    return numbers[-1] if numbers else None
+    return Progress().follow(lambda at, size: output[at : at + size])
 
 
-def answers(output: bytes) -> Mapping[int, Answer]:
-    """Return results by item number, without items that were not reached."""
+def answers(output: bytes, items: int | None = None) -> Mapping[int, Answer]:
+    """Return results by item number, without items that were not reached.
+
+    ``items``: how many the program has. ``ToolError``: the output has a frame that the program did
+    not write. Root in the guest can write anything there.
+    """
     found: dict[int, Answer] = {}
     began: dict[int, float] = {}
-    for kind, number, rest in _marks(output):
-        if kind == "begin":
-            began[number] = float(rest[0])
+    clock, at = 0.0, 0
+    while (stop := output.find(b"\n", at)) >= 0:
+        line = output[at : min(stop, at + _LONGEST)]
+        frame = _frame(line, stop + 1)
+        at = stop + 1
+        if frame is None:
             continue
-        status, clock, body = int(rest[0]), float(rest[1]), rest[2]
-        assert isinstance(body, bytes)
-        length = int(rest[3])
-        found[number] = Answer(
-            status=status,
-            stdout=body[:length].decode(errors="replace"),
-            stderr=body[length:].decode(errors="replace"),
-            began=began.get(number, clock),
+        if frame.number < FAILED or (items is not None and frame.number >= items):
+            raise _forged(line, "there is no such command")
+        if frame.clock < clock:
+            raise _forged(line, f"the guest's clock was at {clock:.2f} s already")
+        if frame.number in found:
+            raise _forged(line, "this command has ended already")
+        clock = frame.clock
+        if frame.status is None:
+            began[frame.number] = clock
+            continue
+        if frame.end > len(output):
+            break  # the guest ended there
+        body = frame.at + frame.out
+        found[frame.number] = Answer(
+            status=frame.status,
+            out=output[frame.at : body],
+            err=output[body : frame.end],
+            began=began.get(frame.number, clock),
             ended=clock,
         )
+        at = frame.end
     return found
 
 
-def _marks(output: bytes) -> Iterator[tuple[str, int, Sequence[str | bytes]]]:
-    """Yield frames in order: ``begin`` with the clock; ``end`` with status, clock, text and the
-    length of standard output. An incomplete frame is the last: the guest ended there."""
-    at = 0
-    while (stop := output.find(b"\n", at)) >= 0:
-        words = output[at:stop].decode(errors="replace").split()
-        at = stop + 1
-        if words[:2] == ["@lab", "begin"] and len(words) == 4:
-            yield "begin", int(words[2]), (words[3],)
-        elif words[:2] == ["@lab", "end"] and len(words) == 7:
-            length, errors = int(words[5]), int(words[6])
-            if at + length + errors > len(output):
-                return
-            text = output[at : at + length + errors]
-            yield "end", int(words[2]), (words[3], words[4], text, words[5])
-            at += length + errors
+def _frame(line: bytes, at: int) -> _Frame | None:
+    """Return the frame that a line begins; ``None``: it begins none. ``ToolError``: a wrong one."""
+    if not line.startswith(_FRAMES):
+        return None
+    if match := _BEGIN.fullmatch(line):
+        return _Frame(int(match[1]), float(match[2]))
+    match = _END.fullmatch(line)
+    if match is None:
+        raise _forged(line, "expected numbers")
+    out, err = int(match[4]), int(match[5])
+    if int(match[2]) > 255:
+        raise _forged(line, "expected an exit status of 255 at most")
+    if out + err > OUTPUT:
+        raise LimitError(
+            f"command {int(match[1])} of the guest printed {format_size(out + err)}, at most"
+            f" {format_size(OUTPUT)} are read: make it print less"
+        )
+    return _Frame(int(match[1]), float(match[3]), int(match[2]), at, out, err)
+
+
+def _forged(line: bytes, why: str) -> ToolError:
+    shown = printable(line.decode(errors="replace"))
+    return ToolError(
+        f"the guest printed a line that only the lab's program may print: '{shown}': {why}"
+    )

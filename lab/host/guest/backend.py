@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from lab.core.errors import (
     GuestError,
     HostError,
     LabError,
+    LimitError,
     ToolError,
     TroubleError,
     full,
@@ -21,6 +23,7 @@ from lab.core.errors import (
 )
 from lab.host.guest import registry as guests
 from lab.host.guest import servers, snapshots
+from lab.host.guest.console import Watch
 from lab.host.guest.libvirt.hypervisor import Hypervisor
 from lab.host.guest.libvirt.real_disks import RealDisks
 from lab.host.guest.registry import GuestRecord
@@ -95,6 +98,7 @@ class LiveBackend:
         self._tell = tell
         self._watchdog = Watchdog(self._hypervisor.completed, self._in_flight, sampler.take)
         self._asking = False
+        self._console: Watch | None = None
 
     def expect_io_within(self, patience: float) -> None:
         """Set the watchdog's limit in seconds: longest time without a completed request while
@@ -156,8 +160,14 @@ class LiveBackend:
         self._started = clock.now()
         self._lost = None
         self._hypervisor.start(xml)
+        self._watch_console()
         self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
         guests.write(self.record)
+
+    def _watch_console(self) -> None:
+        if self._console is not None:
+            self._console.end()
+        self._console = Watch(self.record.path)
 
     def save_guest(self, step: SaveGuest) -> None:
         """Save the guest as a snapshot, which ends the guest."""
@@ -184,6 +194,7 @@ class LiveBackend:
     def restore_guest(self, step: RestoreGuest) -> None:
         """Start the guest from a snapshot, and record its process and port."""
         self._hypervisor.restore(Path(step.state), step.saved_directory, step.directory)
+        self._watch_console()
         self._restored = True
         self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
         guests.write(self.record)
@@ -213,6 +224,8 @@ class LiveBackend:
     def destroy_guest(self) -> None:
         """End the domain, and wait until its process is gone."""
         self.close()
+        if self._console is not None:
+            self._console.end()
         try:
             self._hypervisor.destroy()
         except TroubleError:
@@ -229,8 +242,16 @@ class LiveBackend:
             self._shell = None
 
     def release(self) -> None:
-        """Also release libvirt and the disks' servers; the guest continues."""
+        """Also release libvirt and the disks' servers; the guest continues.
+
+        From then on another process limits its console log.
+        """
         self.close()
+        if self._console is not None:
+            self._console.end()
+        process.start_watcher(
+            [sys.executable, "-m", "lab.host.guest.console", str(self.record.path)]
+        )
         for server in self._servers.values():
             server.let_go()
         self._hypervisor.close()
@@ -366,8 +387,14 @@ class LiveBackend:
         except LabError:
             return {}
 
+    def _check_limits(self) -> None:
+        """``LimitError``: the guest was ended because its console log was too large."""
+        if self._console is not None and self._console.sentence:
+            raise LimitError(self._console.sentence)
+
     def _alive(self, *, ask: bool) -> None:
         """Raise ``GuestError`` with the end of the console if the guest has died or hangs."""
+        self._check_limits()
         guests.require_alive(self.record)
         if why := self._hypervisor.stopped():
             raise full(why)
@@ -406,6 +433,8 @@ class LiveBackend:
             return GuestError("; ".join([*troubles, error.message]), hint=error.hint)
         if isinstance(error, GuestError):
             return error
+        if isinstance(error, LimitError):
+            return None
         if self._lost is not None:
             return self._lost
         try:

@@ -11,6 +11,7 @@ detects such a guest sooner.
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -38,10 +39,12 @@ done 2>/dev/null"""
 links."""
 
 
+_IN_FLIGHT: Final = re.compile(r"^(.+)=([0-9]{1,9})$", re.MULTILINE)
+
+
 def read_in_flight(stdout: str) -> dict[str, int]:
     """Return requests in flight by serial, from the output of :data:`IN_FLIGHT`."""
-    pairs = (line.rpartition("=") for line in stdout.splitlines())
-    return {serial: int(n) for serial, equals, n in pairs if equals}
+    return {serial: int(n) for serial, n in _IN_FLIGHT.findall(stdout)}
 
 
 class Watchdog:

@@ -16,6 +16,7 @@ import signal
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -32,6 +33,9 @@ BEAT: Final = 2.0
 """Seconds between heartbeats."""
 UNREAD: Final = 600.0
 """Seconds that a process's events may stay unread: long enough for Ctrl-Z and a break."""
+COMPUTES: Final = 300.0
+"""CPU seconds of the main thread without an event after which a process counts as stuck. The
+longest work between two events is the digest of a region: 3 s for each GiB that a guest wrote."""
 _LAST: Final = 5.0
 """Timeout in seconds for writing the last lines."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -53,11 +57,18 @@ class Teller:
     """Writes lines to the parent, in a thread, so that a full pipe blocks nothing.
 
     ``abandoned`` is the last line if nothing was read for :data:`UNREAD` seconds; then this process
-    gets SIGTERM.
+    gets SIGTERM. ``stuck``: the same if the main thread computed for :data:`COMPUTES` and told
+    nothing. From then on only events are written, so that the parent kills this process if the
+    signal does not end it.
     """
 
-    def __init__(self, out: int, abandoned: bytes) -> None:
-        self._out, self._abandoned = out, abandoned
+    def __init__(self, out: int, abandoned: bytes, stuck: bytes) -> None:
+        self._out, self._abandoned, self._stuck = out, abandoned, stuck
+        main = threading.main_thread().ident
+        assert main is not None
+        self._clock = time.pthread_getcpuclockid(main)
+        self._computed = time.clock_gettime(self._clock)
+        """CPU seconds of the main thread at the last event."""
         os.set_blocking(out, False)
         self._lines: SimpleQueue[bytes] = SimpleQueue()
         self._ended = threading.Event()
@@ -66,6 +77,7 @@ class Teller:
 
     def tell(self, line: bytes) -> None:
         """Write a line; if the parent has ended, clean-up continues."""
+        self._computed = time.clock_gettime(self._clock)
         self._lines.put(line + b"\n")
 
     def close(self) -> None:
@@ -82,11 +94,17 @@ class Teller:
         countdown = clock.Countdown(clock.limit(UNREAD))
         left, given, told, beat = b"", False, clock.now(), b""
         unread = 0
+        most = clock.limit(COMPUTES)
         while left or not self._ended.is_set() or not self._lines.empty():
             with contextlib.suppress(Empty):
                 left += self._lines.get(timeout=clock.LOOK)
-            if not left and clock.now() - told >= BEAT:
+            stuck = time.clock_gettime(self._clock) - self._computed > most
+            if not left and not stuck and clock.now() - told >= BEAT:
                 beat = b"\n"
+            if stuck and not given:
+                given = True
+                left += self._stuck + b"\n"
+                os.kill(os.getpid(), signal.SIGTERM)
             if (now := _unread(self._out)) < max(unread, 1):
                 countdown.again()  # the parent reads
             elif countdown.left() <= 0 and not given:

@@ -1,4 +1,9 @@
-"""Channels of an SSH connection; every operation of paramiko's has a timeout."""
+"""Channels of an SSH connection: every operation of paramiko's has a timeout, and all that a guest
+sends has a limit.
+
+The guest's sshd may be another program: root in the guest has its host key. paramiko keeps all that
+such a server sends and nobody reads, of any channel, as well as a packet or a line of any length.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from lab.core.errors import GuestError
+from lab.compile.guest.program import OUTPUT
+from lab.core.errors import GuestError, LimitError
+from lab.core.units import format_size
 from lab.host.system import clock, deadline
 from lab.model.execution.procedure import Output
 
 if TYPE_CHECKING:
+    import socket
+
     import paramiko
 
 LIMIT: Final = 60.0
@@ -23,20 +32,82 @@ GLANCE: Final = 0.2
 """Seconds between two checks of standard error and the clock."""
 
 
+UNREAD: Final = 2 * OUTPUT
+"""Most bytes that a guest may have sent and that no command has read."""
+
+
+class Meter:
+    """A socket for paramiko, which ends the connection if the guest sends too much unread data."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._unread = 0
+        self.sentence = ""
+        """Why the connection was ended; empty: it was not."""
+
+    def recv(self, size: int) -> bytes:
+        data = self._socket.recv(size)
+        self._unread += len(data)
+        if self._unread > UNREAD:
+            self.sentence = (
+                f"the guest sent {format_size(UNREAD)} over SSH that no command has read;"
+                " the connection was closed"
+            )
+            self._socket.close()
+            return b""
+        return data
+
+    def send(self, data: bytes) -> int:
+        return self._socket.send(data)
+
+    def read(self) -> None:
+        """Note that a command has read what was sent so far, or that a new one begins."""
+        self._unread = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._socket.settimeout(seconds)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def getpeername(self) -> object:
+        return self._socket.getpeername()
+
+    @property
+    def _closed(self) -> bool:
+        """Whether it is closed; ``paramiko.Transport.stop_thread`` reads it."""
+        return self._socket.fileno() < 0
+
+
+def too_long(what: str) -> LimitError:
+    """Return the error for a command that prints too much."""
+    return LimitError(f"{what} printed more than {format_size(OUTPUT)}: make it print less")
+
+
 class Running:
     """A script that runs concurrently with others; its output is read as it arrives."""
 
-    def __init__(self, channel: paramiko.Channel, alive: Callable[[], None]) -> None:
-        self._channel, self._alive = channel, alive
+    def __init__(
+        self,
+        channel: paramiko.Channel,
+        alive: Callable[[], None],
+        read: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``read`` is called for all that was read."""
+        self._channel, self._alive, self._took = channel, alive, read
         self._out, self._err = bytearray(), bytearray()
+        self._too_long = False
         self._began = self._ended = clock.now()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         self._channel.settimeout(GLANCE)
-        while True:
-            while self._channel.recv_stderr_ready():
+        while self._fits():
+            while self._channel.recv_stderr_ready() and self._fits():
                 self._err += self._channel.recv_stderr(65536)
             with suppress(TimeoutError):
                 got = self._channel.recv(65536)
@@ -44,18 +115,30 @@ class Running:
                     break
                 self._out += got
         with suppress(OSError):  # standard error ends with the channel
-            while got := self._channel.recv_stderr(65536):
+            while self._fits() and (got := self._channel.recv_stderr(65536)):
                 self._err += got
         self._ended = clock.now()
+        if not self._fits():
+            self._too_long = True
+            close(self._channel.close)
+
+    def _fits(self) -> bool:
+        self._took()
+        return len(self._out) + len(self._err) <= OUTPUT
 
     def end(self, timeout: float) -> Output:
-        """Wait until it ends; ``GuestError``: the guest died, or ``timeout`` seconds are over."""
+        """Wait until it ends; ``GuestError``: the guest died, or ``timeout`` seconds are over.
+
+        ``LimitError``: it printed too much.
+        """
         while self._reader.is_alive():
             self._reader.join(1.0)
             if self._reader.is_alive():
                 self._alive()
                 if clock.now() - self._began > timeout:
                     raise GuestError(f"a workload did not end within {timeout:.0f} seconds")
+        if self._too_long:
+            raise too_long("a workload")
         status = deadline.call(
             self._channel.recv_exit_status,
             seconds=clock.limit(LIMIT),

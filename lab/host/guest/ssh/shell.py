@@ -2,13 +2,15 @@
 
 A channel for each command costs an emulated guest 0.1 s and more: sshd forks, and a login shell
 loads another shell. So one ``sh`` reads scripts from its channel, one after the other. Each script
-runs in a subshell: it may exit, change directory or set variables.
+runs in a subshell: it may exit, change directory or set variables. A line with a new random mark
+ends each script's output. Root in the guest can read the mark, so a line with it may say anything.
 """
 
 from __future__ import annotations
 
 import importlib
 import io
+import re
 import shlex
 import socket
 import stat
@@ -18,11 +20,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from lab.core.errors import GuestError, ToolError, first_line
+from lab.compile.guest.program import OUTPUT
+from lab.core.errors import GuestError, LabError, LimitError, ToolError, first_line
+from lab.core.printable import printable
 from lab.host.guest.ssh import channels
-from lab.host.guest.ssh.channels import Running
+from lab.host.guest.ssh.channels import Meter, Running
 from lab.host.system import clock, deadline
 from lab.model.execution.procedure import Output
 
@@ -33,6 +37,7 @@ BANNER_SECONDS: Final = 5.0
 """Timeout in seconds for the SSH banner. QEMU's user network accepts connections long before sshd
 runs, so that without it a client would wait for minutes."""
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
+_STATUS: Final = re.compile(rb"(25[0-5]|2[0-4]\d|1?\d?\d)\n")
 COPY_SECONDS: Final = 60.0
 """Seconds without progress after which copying a file fails."""
 
@@ -69,15 +74,19 @@ class Shell:
     """A connection as root that runs one script after another."""
 
     def __init__(
-        self, client: paramiko.SSHClient, alive: Callable[[], None], scale: float = 1.0
+        self,
+        client: paramiko.SSHClient,
+        meter: Meter,
+        alive: Callable[[], None],
+        scale: float = 1.0,
     ) -> None:
         self._client = client
+        self._meter = meter
         self._limit = clock.limit(channels.LIMIT * scale)
         self._alive = alive
         """Raises ``GuestError`` if the guest has died; called repeatedly during a command."""
         self._idle: list[paramiko.Channel] = []
         """Shells that wait for a script; two concurrent scripts need two."""
-        self._mark = token_hex(8)
 
     @classmethod
     def connect(
@@ -106,13 +115,14 @@ class Shell:
         assert entry.key is not None
         client.get_host_keys().add(f"[127.0.0.1]:{port}", kind, entry.key)
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        meter = Meter(connection)
         key = paramiko.Ed25519Key.from_private_key(io.StringIO(private_key))
         try:
             login = partial(
                 client.connect,
                 "127.0.0.1",
                 port,
-                sock=connection,
+                sock=cast("socket.socket", meter),
                 username=user,
                 pkey=key,
                 look_for_keys=False,
@@ -128,10 +138,10 @@ class Shell:
             # A login that has timed out goes on in its thread, until its connection is closed.
             channels.close(client.close)
             connection.close()
-            if (refusal := _refusal(error, user)) is not None:
+            if (refusal := _refusal(error, user, meter.sentence)) is not None:
                 raise refusal from error
             raise
-        return cls(client, alive, scale)
+        return cls(client, meter, alive, scale)
 
     def close(self) -> None:
         channels.close(self._client.close)
@@ -145,7 +155,7 @@ class Shell:
         stop: bool = True,
     ) -> Output:
         """Run shell lines; ``GuestError``: the guest died, or they took longer than ``timeout``
-        seconds.
+        seconds. ``LimitError``: they printed too much.
 
         ``heard`` receives the output as it comes. ``stop``: the first failing line ends them (``set
         -e``).
@@ -190,8 +200,15 @@ class Shell:
             self._idle.append(channel)
         except (paramiko.SSHException, OSError, EOFError) as error:
             self._alive()
-            raise GuestError(f"the SSH connection to the guest was lost: {error}") from error
+            raise self._gone(str(error)) from error
         return answer
+
+    def _gone(self, why: str = "") -> LabError:
+        """Return the error of a connection that has ended."""
+        if self._meter.sentence:
+            return LimitError(self._meter.sentence)
+        lost = "the SSH connection to the guest was lost"
+        return GuestError(f"{lost}: {why}" if why else lost)
 
     def start(self, script: str) -> Running:
         """Start a script in its own shell, with ``set -e``, and return."""
@@ -207,7 +224,7 @@ class Shell:
         channel = self._open(still_time)
         text = f"(set -e; eval {shlex.quote(script)}) </dev/null\nexit $?\n"
         channels.send(channel, text.encode(), still_time, self._limit)
-        return Running(channel, self._alive)
+        return Running(channel, self._alive, self._meter.read)
 
     def put(self, source: Path, target: str) -> None:
         """Copy a file and its mode into the guest; ``ToolError``: copying failed."""
@@ -237,6 +254,7 @@ class Shell:
 
         def told(done: int, _whole: int) -> None:
             passed[0] = done
+            self._meter.read()
 
         def copy() -> None:
             with self._client.open_sftp() as files:
@@ -255,7 +273,7 @@ class Shell:
             )
         except (paramiko.SSHException, TimeoutError, EOFError) as error:
             self._alive()
-            raise GuestError(f"the SSH connection to the guest was lost: {error}") from error
+            raise self._gone(str(error)) from error
         except OSError as error:
             self._alive()
             raise ToolError(f"{failed}: {error.strerror or error}") from error
@@ -265,7 +283,7 @@ class Shell:
         transport = self._client.get_transport()
         if transport is None or not transport.is_active():
             self._alive()
-            raise GuestError("the SSH connection to the guest was lost")
+            raise self._gone()
         channel = channels.channel(transport, still_time, self._limit)
         channels.begin(channel, f"LC_ALL=C PATH={_PATH} exec sh", still_time, self._limit)
         return channel
@@ -280,7 +298,10 @@ class Shell:
         stop: bool,
     ) -> tuple[int, bytes, bytes]:
         """Run a script in an open shell; return exit status, standard output and error."""
-        mark = self._mark
+        mark = token_hex(8)
+        self._meter.read()
+        while channel.recv_ready() or channel.recv_stderr_ready():  # of a process of an earlier one
+            channel.recv(65536) if channel.recv_ready() else channel.recv_stderr(65536)
         text = (
             f"({'set -e; ' if stop else ''}eval {shlex.quote(script)}) </dev/null\n"
             f"printf '\\n{mark} %d\\n' $?\n"
@@ -298,22 +319,34 @@ class Shell:
                 got = source(65536)
                 if not got:
                     self._alive()
-                    raise GuestError("the SSH connection to the guest was lost")
+                    raise self._gone()
                 into += got
                 if not whole:
                     heard(got)
-            while channel.recv_stderr_ready():
+            while channel.recv_stderr_ready() and len(err) <= OUTPUT:
                 err += channel.recv_stderr(65536)
+            self._meter.read()
+            if len(out) + len(err) > OUTPUT:
+                raise channels.too_long(f"'{first_line(script)[:120]}' in the guest")
             whole = whole or (out.endswith(b"\n") and out.rfind(end, -len(end) - 8) >= 0)
             if clock.now() - asked > 1.0:
                 still_time()
                 asked = clock.now()
         printed, _, status = bytes(out).rpartition(end)
+        if not _STATUS.fullmatch(status):
+            shown = printable(status.decode(errors="replace")).strip()
+            raise ToolError(
+                f"the guest's shell reports the status '{shown}', expected a number up to 255:"
+                " a program in the guest has written to it"
+            )
         return int(status), printed, bytes(err[: -len(error_end)])
 
 
-def _refusal(error: BaseException, user: str) -> GuestError | None:
-    """Return the lab's error for a failed login; ``None``: the exception is the lab's own."""
+def _refusal(error: BaseException, user: str, why: str) -> GuestError | None:
+    """Return the lab's error for a failed login; ``None``: the exception is the lab's own.
+
+    ``why``: the reason if the lab closed the connection.
+    """
     import paramiko
 
     if isinstance(error, paramiko.BadHostKeyException):
@@ -327,5 +360,5 @@ def _refusal(error: BaseException, user: str) -> GuestError | None:
             hint="cloud-init did not run, or the image forbids root logins: see the console",
         )
     if isinstance(error, paramiko.SSHException | OSError | EOFError):
-        return GuestError(f"the SSH connection to the guest failed: {error}")
+        return GuestError(f"the SSH connection to the guest failed: {why or error}")
     return None

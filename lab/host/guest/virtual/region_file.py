@@ -26,13 +26,13 @@ class RegionFile:
     path: Path
     in_memory: bool
 
-    def reserve(self) -> None:
+    def reserve(self, made: region.Region) -> None:
         """Allocate the space of a new region on the disk; ``OSError``: there is none.
 
         Memory is not reserved: most guests write far less than their disks may come to hold.
         """
         if not self.in_memory:
-            region.reserve(self.path)
+            region.reserve(made)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Final, NoReturn
 
 from drive import region, sealed
@@ -27,19 +26,20 @@ from lab.compile.guest.program import (
     TIMED_OUT,
     Answer,
     Programs,
+    Progress,
     answers,
-    begun,
     evidence,
     programs,
     serial_of,
     trials,
 )
 from lab.core.errors import FullError, GuestError, HostError, LabError, ToolError, unwritable
-from lab.core.units import format_size
+from lab.core.units import MIB, format_size
 from lab.host.guest import registry as guests
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import snapshot as sealed_snapshot
 from lab.host.guest.virtual.inputs import BOOTED, blocks_of, inputs_of, joined
+from lab.host.guest.virtual.limits import Limits, tail
 from lab.host.guest.virtual.region_file import RegionFile, region_file
 from lab.host.guest.virtual.snapshot import BOOT, SealedSnapshot
 from lab.host.images.virtual_time import guest_of, root_disk
@@ -66,6 +66,10 @@ SILENCE: Final = 120.0
 """Seconds without CPU use after which QEMU counts as stopped."""
 SLOWEST: Final = 20.0
 """Most seconds of the host per second of the guest. A guest second is 10^9 instructions."""
+LATE: Final = 86400.0
+"""Seconds of the guest's clock beyond its limit after which the clock counts as forged."""
+CONSOLE_TEXT: Final = 16 * MIB
+"""Most characters of kernel messages of a cell's guests that are kept."""
 _GLANCE: Final = 0.5
 
 
@@ -121,6 +125,8 @@ class SealedBackend:
         """For each power cut: bytes in the disks' caches that were lost, by serial."""
         self._statistics: Mapping[str, region.Statistics] = {}
         self._daemon: process.Daemon | None = None
+        self._region: region.Region | None = None
+        """The region of the trial that runs."""
 
     def take(self, cell: CellJob) -> None:
         """Take the next cell; ``InputError``: a sealed guest cannot run it."""
@@ -189,21 +195,28 @@ class SealedBackend:
             for number, program in enumerate(self._programs.boots):
                 limit = self._programs.limits[number]
                 if number:
-                    region.again(path, (sealed.SETUP + program).encode())
+                    region.again(self._own_region, (sealed.SETUP + program).encode())
                     self._boot(guest, limit)
                 else:
                     inputs = self._first(guest, file, disks, blocks, program, limit)
                 results.update(region.digest(path).encode())
                 last = number == len(self._programs.boots) - 1
-                if not self._read(path, cut=not last):
+                if not self._read(self._own_region, cut=not last):
                     break
                 undo = region.lose_cache if self._programs.loses[number] else region.keep_cache
-                self._lost_bytes.append(undo(path))
+                self._lost_bytes.append(undo(self._own_region))
         except OSError as error:
             raise unwritable(path, error) from error
+        except region.ForgedError as error:
+            raise ToolError(str(error)) from error
         except region.RegionError as error:
             raise no_room(error) from error
         return inputs, results.hexdigest()
+
+    @property
+    def _own_region(self) -> region.Region:
+        assert self._region is not None
+        return self._region
 
     def _first(
         self,
@@ -218,29 +231,33 @@ class SealedBackend:
         path = file.path
         size = region.size_for(disks, blocks)
 
-        def create(commands: str) -> None:
-            region.create(path, disks, size=size, commands=commands.encode(), blocks=blocks)
+        def create(commands: str) -> region.Region:
+            self._region = region.create(
+                path, disks, size=size, commands=commands.encode(), blocks=blocks
+            )
+            return self._region
 
         if (snapshot := self._snapshot(size)) is not None:
-            create(program)
+            made = create(program)
             try:
-                snapshot.graft(path)
-                file.reserve()
+                snapshot.graft(made)
+                file.reserve(made)
                 self._boot(guest, limit, snapshot)
                 why = "the guest did not run its commands"
+            except region.ForgedError:
+                raise
             except (MonitorError, region.RegionError, GuestError) as error:
-                if isinstance(error, GuestError) and begun(region.output(path)) is not None:
+                if isinstance(error, GuestError) and self._begun() is not None:
                     raise
                 self.destroy_guest()
                 self._ended, why = None, str(error)
-            if begun(region.output(path)) is not None:
+            if self._begun() is not None:
                 self._snapshots.append(joined(list(snapshot.digests.values())))
                 return self._inputs(disks, blocks, snapshot.directory.name)
             sealed_snapshot.discard(snapshot)
             self._cold = self._instead = True
             self._notice(f"a snapshot did not restore and was removed; guests boot instead ({why})")
-        create(sealed.SETUP + program)
-        file.reserve()
+        file.reserve(create(sealed.SETUP + program))
         self._boot(guest, limit)
         return self._inputs(disks, blocks, BOOTED)
 
@@ -265,7 +282,7 @@ class SealedBackend:
         """Start QEMU, and wait until it ends. ``MonitorError``: it could not load the snapshot."""
         if snapshot is None:
             self._started(sealed.command(guest))
-            self._wait(guest, limit)
+            self._wait(limit)
             return
         socket = self.record.path / "monitor"
         socket.unlink(missing_ok=True)
@@ -280,7 +297,7 @@ class SealedBackend:
                 self.destroy_guest()
                 said = self._said()
                 raise MonitorError(f"{error}: {said}" if said else str(error)) from error
-            self._wait(guest, limit)
+            self._wait(limit)
 
     def _started(self, command: list[str]) -> process.Daemon:
         self._daemon = process.Daemon(command, log=self.record.path / "qemu.log")
@@ -289,33 +306,35 @@ class SealedBackend:
         return self._daemon
 
     def _said(self) -> str:
-        log = self.record.path / "qemu.log"
-        return log.read_text(encoding="utf-8", errors="replace").strip()[-500:]
+        return tail(self.record.path / "qemu.log", 500)
 
-    def _wait(self, guest: sealed.Guest, limit: float) -> None:
+    def _wait(self, limit: float) -> None:
         """Wait until QEMU has ended, and read the guest's output meanwhile."""
         daemon = self._daemon
         assert daemon is not None
         countdown = clock.Countdown(clock.limit(BOOT + SLOWEST * limit))
         silence = clock.Countdown(clock.limit(SILENCE))
-        used, shown = -1.0, -1
-        before, start = self.guest_seconds, region.clock(guest.region)
-        while (status := daemon.wait(_GLANCE)) is None:
-            now = load.processor(daemon.pid)
-            if now != used:
-                used = now
-                silence.again()
-            if silence.left() <= 0:
-                self._lost(f"QEMU used no CPU for {silence.seconds:.0f} s: it is stopped")
-            if countdown.left() <= 0:
-                self._lost(
-                    f"the sealed guest did not end within {countdown.seconds:.0f} s"
-                    f" (limit: {limit:.0f} s of its own time)"
-                )
-            shown = self._show(guest.region, shown)
-            self._count(before, start, guest.region)
+        used, shown, progress = -1.0, -1, Progress()
+        before, start = self.guest_seconds, region.clock(self._own_region)
+        log = self.record.path / "qemu.log"
+        with Limits(daemon, self._own_region, log) as limits:
+            while (status := daemon.wait(_GLANCE)) is None:
+                now = load.processor(daemon.pid)
+                if now != used:
+                    used = now
+                    silence.again()
+                if silence.left() <= 0:
+                    self._lost(f"QEMU used no CPU for {silence.seconds:.0f} s: it is stopped")
+                if countdown.left() <= 0:
+                    self._lost(
+                        f"the sealed guest did not end within {countdown.seconds:.0f} s"
+                        f" (limit: {limit:.0f} s of its own time)"
+                    )
+                shown = self._show(progress, shown)
+                self._count(before, start, limit)
         self._daemon = None
-        self._count(before, start, guest.region)
+        limits.check()
+        self._count(before, start, limit)
         if status:
             how = f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
             self._lost(f"QEMU {how}: {self._said() or 'it printed nothing'}")
@@ -325,28 +344,39 @@ class SealedBackend:
         self._ended = error
         raise error
 
-    def _count(self, before: float, start: int, path: Path) -> None:
-        """Add the guest clock's progress since ``start``, and report it."""
-        self.guest_seconds = before + max(region.clock(path) - start, 0) / 1e9
+    def _count(self, before: float, start: int, limit: float) -> None:
+        """Add the guest clock's progress since ``start``, and report it; ``ForgedError``: it is far
+        beyond the program's ``limit``."""
+        seconds = max(region.clock(self._own_region) - start, 0) / 1e9
+        if seconds > 2 * limit + LATE:
+            raise region.ForgedError(
+                f"the guest's clock is at {seconds:.0f} s; its commands end within {limit:.0f} s"
+            )
+        self.guest_seconds = before + seconds
         self._watch(GuestTime(seconds=self.guest_seconds, host_seconds=clock.now() - self._taken))
 
-    def _show(self, path: Path, shown: int) -> int:
+    def _begun(self, progress: Progress | None = None) -> int | None:
+        """Return the number of the item that the guest has reached; ``None``: none."""
+        own = self._own_region
+        return (progress or Progress()).follow(lambda at, size: region.output(own, at, size))
+
+    def _show(self, progress: Progress, shown: int) -> int:
         """Report the step that the guest has reached, from its output."""
-        number = begun(region.output(path))
-        if number is not None and number != shown and number < len(self._programs.items):
+        number = self._begun(progress)
+        if number is not None and number != shown and 0 <= number < len(self._programs.items):
             self._tell(self._procedure.steps[self._programs.items[number].step])
             return number
         return shown
 
-    def _read(self, path: Path, *, cut: bool) -> bool:
+    def _read(self, own: region.Region, *, cut: bool) -> bool:
         """Read the results of a boot; return whether another boot follows."""
-        state = region.read(path)
+        state = region.read(own)
         self._statistics = state.disks
         log = self.record.path / "console.log"
         log.write_text(state.log, encoding="utf-8")
-        self.log += state.log
+        self.log = (self.log + state.log)[:CONSOLE_TEXT]
         before = self._now
-        for number, answer in answers(state.output).items():
+        for number, answer in answers(state.output, len(self._programs.items)).items():
             self._answers[number] = replace(
                 answer, began=before + answer.began, ended=before + answer.ended
             )

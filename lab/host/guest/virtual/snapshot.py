@@ -23,6 +23,7 @@ from drive.monitor import Console, Monitor, MonitorError
 from lab.compile.guest.steps import KEEP_ENVIRONMENT
 from lab.core.errors import FullError, HostError, LabError, TroubleError
 from lab.core.units import MIB
+from lab.host.guest.virtual.limits import Limits, tail
 from lab.host.images.store import file_sha256
 from lab.host.images.virtual_time import guest_of, root_disk
 from lab.host.system import clock, files, made, paths, process
@@ -58,9 +59,14 @@ class SealedSnapshot:
             guest, memory_file=self.directory / MEMORY, extra=(*guest.extra, *sealed.STOPPABLE)
         )
 
-    def graft(self, path: Path) -> None:
+    def graft(self, made: region.Region) -> None:
         """Copy the saved root disk into a cell's new region; ``RegionError``: it does not fit."""
-        region.graft(self.directory / REGION, path)
+        saved = _region(self.directory / REGION, made.disks[0], made.header.size)
+        region.graft(saved, made)
+
+
+def _region(path: Path, root: region.Disk, size: int) -> region.Region:
+    return region.describe(path, [root], size=size, blocks=ROOT_SPACE // region.BLOCK)
 
 
 def name_of(kit: SealedKit, size: int) -> str:
@@ -129,7 +135,7 @@ def discard(snapshot: SealedSnapshot) -> None:
 
 def _make(kit: SealedKit, size: int, work: Path, directory: Path) -> dict[str, str]:
     path, memory = work / REGION, work / MEMORY
-    region.create(
+    own = region.create(
         path,
         [root_disk(kit)],
         size=size,
@@ -147,19 +153,20 @@ def _make(kit: SealedKit, size: int, work: Path, directory: Path) -> dict[str, s
     command = [*sealed.command(guest), *Monitor.arguments(socket)]
     daemon = process.Daemon(command, log=log)
     try:
-        with connected(Monitor, socket, daemon, timeout=clock.limit(BOOT)) as monitor:
+        with (
+            Limits(daemon, own, log),
+            connected(Monitor, socket, daemon, timeout=clock.limit(BOOT)) as monitor,
+        ):
             monitor.ask("cont")
             monitor.wait_for("STOP")
-            if (state := region.read(path)).phase is not region.Phase.RUNNING:
+            if (state := region.read(own)).phase is not region.Phase.RUNNING:
                 raise MonitorError(f"the guest stopped unexpectedly ({state.phase.name.lower()})")
             monitor.save(work / STATE)
             monitor.ask("quit")
             daemon.wait(_ANSWER)
-        region.set_clock(path, round_clock(work / STATE))
+        region.set_clock(own, round_clock(work / STATE))
     except (OSError, MonitorError) as error:
-        said = (
-            log.read_text(encoding="utf-8", errors="replace").strip() or _log(path)
-        ).splitlines()
+        said = (tail(log, 2000) or _log(own)).splitlines()
         raise MonitorError(f"{error}: {' / '.join(said[-4:]) or 'it printed nothing'}") from error
     finally:
         daemon.end(3.0)
@@ -207,9 +214,9 @@ def round_clock(state: Path) -> int:
     return clock
 
 
-def _log(path: Path) -> str:
+def _log(own: region.Region) -> str:
     try:
-        return region.read(path).log.strip()
+        return region.read(own).log.strip()
     except (OSError, ValueError):
         return ""
 

@@ -20,6 +20,7 @@ from lab.compile.guest.program import programs
 from lab.core.errors import GuestError, HostError, InputError
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import snapshot as sealed_snapshot
+from lab.host.guest.virtual.limits import Limits
 from lab.host.guest.virtual.sealed import SLOWEST, SealedBackend
 from lab.host.guest.virtual.snapshot import BOOT, SealedSnapshot
 from lab.host.system import clock
@@ -119,7 +120,8 @@ class StoppingBackend(SealedBackend):
         incoming = ["-incoming", "defer"] if snapshot else []
         daemon = self._started([*command, *incoming])
         timeout = clock.limit(BOOT + SLOWEST * limit)
-        with ExitStack() as stack:
+        own = self._own_region
+        with Limits(daemon, own, self.record.path / "qemu.log"), ExitStack() as stack:
             try:
                 monitor = stack.enter_context(
                     sealed_snapshot.connected(Monitor, socket, daemon, timeout=timeout)
@@ -133,19 +135,19 @@ class StoppingBackend(SealedBackend):
                 self._lost(f"the guest neither stopped nor ended within {timeout:.0f} s")
                 raise AssertionError from error
             except (MonitorError, OSError) as error:
-                self._ended_before(guest.region, error, restored=snapshot is not None)
-            state = region.read(guest.region)
+                self._ended_before(own, error, restored=snapshot is not None)
+            state = region.read(own)
             found = requests.stop_of(state.output)
             if found is None:
                 raise GuestError("the guest stopped, but not by its timer")
             self._then(Stopped(found, state.log, guest.memory, monitor))
         raise _OverError
 
-    def _ended_before(self, path: Path, error: Exception, *, restored: bool) -> NoReturn:
+    def _ended_before(self, own: region.Region, error: Exception, *, restored: bool) -> NoReturn:
         """Raise an error for a guest that has ended before its stop; ``MonitorError``: it could not
         load the snapshot."""
         self.destroy_guest()
-        state = region.read(path)
+        state = region.read(own)
         if state.phase in (region.Phase.RUNNING, region.Phase.NOT_LOADED):
             said = f"{error}: {self._said() or 'QEMU printed nothing'}"
             raise (MonitorError if restored else GuestError)(said) from error

@@ -28,11 +28,11 @@ from lab.compile.guest.program import (
     spoil,
 )
 from lab.compile.guest.steps import BUSY, UNSEALED
-from lab.core.errors import GuestError, ToolError, unwritable
+from lab.core.errors import GuestError, LimitError, ToolError, unwritable
 from lab.host.guest import registry as guests
 from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
-from lab.host.guest.virtual import suspend
+from lab.host.guest.virtual import limits, suspend
 from lab.host.guest.virtual.region_file import need_space
 from lab.host.guest.virtual.sealed import (
     SLOWEST,
@@ -116,12 +116,19 @@ class UnsealedBackend(LiveBackend):
         self._cut: dict[str, Output] = {}
         """Output of workloads that a power cut ended."""
         self._guest_now = 0.0
+        self._region: region.Region | None = None
+        """The region of the cell's disks."""
         self.boot_seconds = 0.0
         """Duration of the last boot, in seconds of the host."""
 
     @property
-    def _region(self) -> Path:
+    def _file(self) -> Path:
         return self.record.path / "region"
+
+    @property
+    def _own_region(self) -> region.Region:
+        assert self._region is not None
+        return self._region
 
     def take(self, cell: CellJob) -> None:
         """Set the next cell."""
@@ -146,11 +153,13 @@ class UnsealedBackend(LiveBackend):
         blocks = -(-(self._space + ROOT_SPACE) // region.BLOCK)
         need_space(self.record.path, blocks * region.BLOCK + region.undo_size(disks))
         try:
-            self._region.unlink(missing_ok=True)
-            region.create(self._region, disks, size=sealed.UNSEALED_REGION, blocks=blocks)
+            self._file.unlink(missing_ok=True)
+            self._region = region.create(
+                self._file, disks, size=sealed.UNSEALED_REGION, blocks=blocks
+            )
             region.reserve(self._region)
         except OSError as error:
-            raise unwritable(self._region, error) from error
+            raise unwritable(self._file, error) from error
         except region.RegionError as error:
             raise no_room(error) from error
         self._boot()
@@ -176,8 +185,11 @@ class UnsealedBackend(LiveBackend):
         xml = self._hypervisor.definition()
         guests.kill(self.record.path)
         undo = region.lose_cache if step.lose else region.keep_cache
-        answer = lost(step, undo(self._region))
-        region.again(self._region, b"")
+        try:
+            answer = lost(step, undo(self._own_region))
+            region.again(self._own_region, b"")
+        except region.ForgedError as error:
+            raise ToolError(str(error)) from error
         self.close()
         self._hypervisor.forget()
         self._guest_now = 0.0
@@ -228,7 +240,7 @@ class UnsealedBackend(LiveBackend):
             if error.hint:
                 raise
             raise guests.dead(self.record, error.message) from error
-        answer = answers(told).get(0)
+        answer = answers(told, 1).get(0)
         if status or answer is None:
             said = errors.decode(errors="replace").strip()[-300:]
             raise ToolError(f"the guest gave no answer (status {status}): {said}")
@@ -264,7 +276,10 @@ class UnsealedBackend(LiveBackend):
     def ask_server(self, step: AskServer) -> str:
         serial = serial_of(step.socket)
         if step.line == STATISTICS:
-            return counters(region.read(self._region).disks[serial])
+            try:
+                return counters(region.read(self._own_region).disks[serial])
+            except region.ForgedError as error:
+                raise ToolError(str(error)) from error
         done = self.guest(order(self._slots[serial], step), 60.0)
         return f"error {done.stderr.strip()}" if done.status else "ok"
 
@@ -303,4 +318,8 @@ class UnsealedBackend(LiveBackend):
 
     @override
     def _alive(self, *, ask: bool) -> None:
+        self._check_limits()
         guests.require_alive(self.record)
+        if self._region is not None and (sentence := limits.exceeded(self._region)):
+            guests.kill(self.record.path)
+            raise LimitError(f"{sentence}; it was ended")

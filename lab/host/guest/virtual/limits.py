@@ -1,0 +1,112 @@
+"""Limits of what a guest in virtual time takes of the host, watched while it runs.
+
+The guest sees its memory region as one NVDIMM. Root in the guest can write to all of it, and each
+page that is touched takes the host memory or disk space. The lab's driver uses the region's disks
+and areas only.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from drive import region
+from lab.core.errors import LimitError
+from lab.core.printable import printable
+from lab.core.units import MIB, format_size
+
+EXTRA: Final = 64 * MIB
+"""Bytes beyond those that the driver allocates: what the host's file system adds to a file."""
+SAID: Final = 16 * MIB
+"""Most bytes of QEMU's own messages."""
+_GLANCE: Final = 0.05
+"""Seconds between two checks. An emulated guest touched 40 MiB of new pages in this time."""
+_HUGE: Final = 2 * MIB
+_SHMEM: Final = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+
+
+class Ends(Protocol):
+    """A process that can be ended."""
+
+    def end(self, grace: float) -> None: ...
+
+
+def exceeded(own: region.Region) -> str:
+    """Return a sentence if the region's file has more data than its disks can hold; or empty."""
+    with suppress(OSError):
+        held = own.path.stat().st_blocks * 512
+        if held > (most := allowed(own)):
+            return (
+                f"the guest has written to parts of its memory region that belong to no disk:"
+                f" {format_size(held)} are in use, and its disks need {format_size(most)} at most"
+            )
+    return ""
+
+
+def allowed(own: region.Region) -> int:
+    """Return the most bytes of the host that a region may take."""
+    with suppress(OSError):
+        if not {"[never]", "[deny]"} & set(_SHMEM.read_text(encoding="ascii").split()):
+            return own.most(_HUGE) + EXTRA
+    return own.most() + EXTRA
+
+
+class Limits:
+    """Ends QEMU when its guest exceeds a limit, from a thread of its own."""
+
+    def __init__(self, daemon: Ends, own: region.Region, log: Path) -> None:
+        self._daemon = daemon
+        self._own, self._log = own, log
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="lab-limits")
+        self.sentence = ""
+        """What the guest did; empty: it has exceeded no limit."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        if isinstance(error, Exception):
+            self.check()
+
+    def check(self) -> None:
+        """``LimitError``: the guest has exceeded a limit."""
+        if self.sentence:
+            raise LimitError(f"{self.sentence}; it was ended")
+
+    def _watch(self) -> None:
+        while not self._over.wait(_GLANCE):
+            if sentence := exceeded(self._own) or _too_long(self._log):
+                self.sentence = sentence
+                self._daemon.end(0.0)
+                return
+
+
+def _too_long(log: Path) -> str:
+    with suppress(OSError):
+        if log.stat().st_size > SAID:
+            return f"the guest made QEMU print more than {format_size(SAID)} of messages"
+    return ""
+
+
+def tail(path: Path, size: int) -> str:
+    """Return at most ``size`` characters from a text file's end; empty: it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 4 * size))
+            return printable(file.read(4 * size).decode(errors="replace").strip())[-size:]
+    except OSError:
+        return ""
