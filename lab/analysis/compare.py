@@ -35,7 +35,7 @@ from lab.model.result.document import (
     Result,
     contended,
 )
-from lab.model.result.measurement import COUNTERS, STEADY_STATE, UNCONTENDED
+from lab.model.result.measurement import AT_REST, COUNTERS, STEADY_STATE, UNCONTENDED
 from lab.model.result.noise import NoiseFloor
 from lab.model.scenario.document import Cell, Disk
 
@@ -262,6 +262,8 @@ def _doubts(which: str, cell: CellResult) -> Iterator[str]:
             yield f"in the {which} run it has modelled drives in real time: {check.detail}"
         if check.name == STEADY_STATE and not check.passed:
             yield f"'{check.workload}' is not steady in the {which} run: {check.detail}"
+        if check.name == AT_REST and not check.passed:
+            yield f"in the {which} run {check.detail}"
 
 
 def _unsupported(which: str, cell: CellResult, other: CellResult) -> Iterator[str]:

@@ -33,6 +33,7 @@ from lab.model.result.document import (
     Part,
 )
 from lab.model.result.measurement import (
+    AT_REST,
     COUNTERS,
     GUEST_CPU,
     STEADY_STATE,
@@ -486,6 +487,7 @@ _DOUBTS = {
     VIRTUAL_DRIVES: "has modelled drives in real time",
     GUEST_CPU: "was busy itself",
     STEADY_STATE: "did not become steady",
+    AT_REST: "did not begin at rest",
 }
 """Text of each check in ``DOUBTS``; a failed one makes the verdict inconclusive."""
 

@@ -43,11 +43,4 @@ def _margin(cell: Cell, workload: Workload) -> float:
 
 
 def _operations(throttle: Throttle) -> bool:
-    return any(
-        limit is not None
-        for limit in (
-            throttle.total_operations_per_second,
-            throttle.read_operations_per_second,
-            throttle.write_operations_per_second,
-        )
-    )
+    return any(limit.unit == "operations" for limit in throttle.limits())

@@ -12,9 +12,11 @@ from lab.compile.guest.virtual_time import is_sealed
 from lab.core.base import KEPT, Model
 from lab.core.errors import ToolError
 from lab.core.steady_state import RANGE, SLOPE, Window
+from lab.model.execution.procedure import UNREST
 from lab.model.plugin import InRounds, Keeper, Sampled, Traced, WorkloadTool
 from lab.model.result.document import MemberCounters
 from lab.model.result.measurement import (
+    AT_REST,
     BITMAP_UPDATED,
     COUNTERS,
     GUEST_CPU,
@@ -322,6 +324,29 @@ on two CPUs, those below this fraction were within 2.4 % of theory, except one (
 NOTICED = 0.1
 """With this fraction of waiting or more, a value below the prediction by ``SHORT`` is suspect."""
 SHORT = 0.02
+
+
+def at_rest(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
+    """Return a failed check for each workload that did not begin at rest in one of its trials.
+
+    Shell lines before it report that (:mod:`lab.compile.cell.rest`).
+    """
+    checks = []
+    for workload in cell.workloads:
+        for trial in range(1, cell.trials + 1):
+            lines = raw.get(f"{workload.name}.{trial}.before.txt", "").splitlines()
+            said = [
+                rest
+                for first, _, rest in (line.partition(" ") for line in lines)
+                if first == UNREST
+            ]
+            if said:
+                detail = f"{workload.name}, trial {trial}, did not begin at rest: {said[0]}"
+                checks.append(
+                    Check(name=AT_REST, passed=False, detail=detail, workload=workload.name)
+                )
+                break
+    return tuple(checks)
 
 
 def _uncontended(workload: Workload, detail: str, *, passed: bool) -> Check:

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Final
 
 from lab.compile.cell.fault_times import undisturbed
-from lab.compile.guest.seeds import of_trial
+from lab.compile.guest.seeds import of_trial, own_places
 from lab.core.base import KEPT
 from lab.md import theory
 from lab.md.theory.drive import sequential_read_rate
@@ -112,7 +112,7 @@ def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
 def works(cell: Cell) -> dict[str, theory.SequentialLoad | theory.Load]:
     """Return the workloads as theory's loads by name, without those that theory does not cover."""
     found: dict[str, theory.SequentialLoad | theory.Load] = {}
-    for workload in undisturbed(cell):
+    for workload in undisturbed(own_places(cell)):
         tool = catalog.workload(workload.tool)
         stream = tool.stream(tool.parameters.model_validate(workload.parameters, context=KEPT))
         if stream is not None:

@@ -19,7 +19,7 @@ from lab.core.steady_state import Window
 from lab.model.execution.procedure import Step
 from lab.model.image.manifest import ImageFacts
 from lab.model.result.measurement import Metric
-from lab.model.scenario.document import Array, Disk, Filesystem, Workload
+from lab.model.scenario.document import Array, Disk, Filesystem, Throttle, Workload
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
 from lab.model.scenario.fault import Fault
 from lab.model.scenario.outputs import Outputs
@@ -136,6 +136,10 @@ class WorkloadTool(Protocol):
         """
         assert isinstance(parameters, Model)
         return parameters
+
+    def draws_places(self, parameters: Any) -> bool:
+        """Return whether it draws places on the target, by a seed that the scenario leaves open."""
+        return False
 
     def stream(self, parameters: Any) -> Stream | None:
         """Return the workload as a stream of equal requests, for predictions; ``None``: it is not
@@ -272,6 +276,14 @@ class ArrayKind(Protocol):
         """Return shell lines that flush and drop the kind's own caches; empty: it has none."""
         return ""
 
+    def rest(self, array: Array, *, waits: bool) -> str:
+        """Return shell lines that bring it to the state after its creation, as far as a workload
+        can change that; empty: no workload can.
+
+        ``waits``: also wait until it is idle. What stays is said by the shell function `unrest`.
+        """
+        return ""
+
     @abstractmethod
     def state(self, array: Array) -> str:
         """Return a shell line that prints the array's state, for the raw output."""
@@ -362,6 +374,10 @@ class FaultKind(Protocol):
     def waits(self, parameters: Any) -> bool:
         """Whether what follows waits until md is idle."""
         return True
+
+    def throttle(self, parameters: Any, given: Throttle) -> Throttle:
+        """Return the limits that its disk has after it; before it they were ``given``."""
+        return given
 
     @abstractmethod
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:

@@ -169,6 +169,7 @@ def _cell(
         checks=(
             *_checks(stored.cell, outcome, raw),
             *measure.guest_cpu(stored.cell, raw),
+            *measure.at_rest(stored.cell, raw),
             *check_of(stored.cell, run.calibrations, outcome.host),
         ),
         predictions=predictions(stored.cell, measure.busy_shares(stored.cell, raw)),

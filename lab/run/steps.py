@@ -211,7 +211,7 @@ def _begin(step: BeginWorkload, bench: Backend, save: Save) -> None:
     """Read counters, then start a workload."""
     tag = f"{step.workload}.{step.trial}"
     if step.before:
-        output = bench.guest(step.before, 120.0)
+        output = bench.guest(step.before, step.before_timeout)
         save(f"{tag}.before.txt", output.stdout)
         if output.status != 0:
             raise _failed(f"before {step.workload}", output)

@@ -11,6 +11,7 @@ from lab.analysis.calibration import unjudged
 from lab.analysis.host_time import GUEST, host_seconds
 from lab.analysis.predict import durations, predictions, written
 from lab.compile import schedule
+from lab.compile.cell.rest import pauses_of
 from lab.compile.guest.steps import memory_of
 from lab.compile.scenario.identity import cell_id
 from lab.model.result.document import Outcome
@@ -91,7 +92,7 @@ def seconds_of(cell: Cell) -> float:
     virtual = cell.guest.clock is Clock.VIRTUAL
     known = host_seconds(cell) if virtual else durations(cell)
     seconds = sum(known.get(w.name, schedule.UNKNOWN_SECONDS) for w in cell.workloads)
-    return cell.trials * (seconds + (GUEST if virtual else 0.0))
+    return cell.trials * (seconds + pauses_of(cell) + (GUEST if virtual else 0.0))
 
 
 def need_of(cell: Cell) -> schedule.Need:

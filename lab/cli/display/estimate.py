@@ -15,6 +15,7 @@ from typing import Final
 
 from lab.analysis.host_time import GUEST, host_seconds
 from lab.analysis.predict import durations
+from lab.compile.cell.rest import pauses_of
 from lab.compile.scenario.identity import cell_id
 from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS
 from lab.model.scenario.document import Cell
@@ -261,4 +262,5 @@ def _workloads(cell: Cell) -> float | None:
     known = host_seconds(cell) if virtual else durations(cell)
     if cell.faults or any(w.name not in known for w in cell.workloads):
         return None
-    return cell.trials * (sum(known[w.name] for w in cell.workloads) + (GUEST if virtual else 0.0))
+    seconds = sum(known[w.name] for w in cell.workloads) + pauses_of(cell)
+    return cell.trials * (seconds + (GUEST if virtual else 0.0))

@@ -28,6 +28,18 @@ def in_order(cell: Cell) -> list[Fault]:
     )
 
 
+def before(cell: Cell, workload: Workload) -> list[Fault]:
+    """Return a cell's faults that happen before a workload begins, in order."""
+    names = [w.name for w in cell.workloads]
+    number = names.index(workload.name)
+    return [
+        fault
+        for fault in in_order(cell)
+        if names.index(fault.workload) < number
+        or (fault.workload == workload.name and fault.moment == "before")
+    ]
+
+
 def cut_short(cell: Cell) -> set[str]:
     """Return workloads that a fault ends early; they have no results."""
     return {f.during for f in cell.faults if f.during and catalog.fault_kind(f.fault).cuts}

@@ -11,14 +11,15 @@ from typing import Final
 
 from lab.compile.cell.fault_times import cut_short, in_order
 from lab.compile.cell.faults import FILE, fault_steps, scene_of
+from lab.compile.cell.rest import SHORT_REST, drain, rest_before
 from lab.compile.guest.disks import Plugged, disk_steps, report_steps
 from lab.compile.guest.seeds import of_trial
 from lab.compile.guest.steps import KEPT_ENVIRONMENT
 from lab.compile.guest.suites import suite_steps, takes_all_disks
 from lab.compile.guest.virtual_time import is_sealed
-from lab.core.units import MIB
 from lab.md.theory.drive import full_cache_seconds
 from lab.model.execution.procedure import (
+    READING,
     BeginWorkload,
     EndWorkload,
     GuestCommand,
@@ -30,7 +31,7 @@ from lab.model.execution.procedure import (
     words,
 )
 from lab.model.plugin import MOUNT
-from lab.model.scenario.document import Cell, Filesystem, Throttle, Workload
+from lab.model.scenario.document import Cell, Filesystem, Workload
 from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
 from lab.plugins.disks._shared import guest_path
@@ -97,7 +98,8 @@ def _on_disks(
         yield from suite_steps(cell)
     for trial in trials:
         for workload in cell.workloads:
-            timed = _timed(cell, workload, trial, target, expected.get(workload.name))
+            later = trial != trials[0] or workload is not cell.workloads[0]
+            timed = _timed(cell, workload, trial, target, expected.get(workload.name), later=later)
             yield from _with_faults(cell, timed, guest_directory)
     if cell.array and kind:
         yield GuestCommand(
@@ -109,18 +111,27 @@ def _on_disks(
 
 
 def _timed(
-    cell: Cell, workload: Workload, trial: int, target: str, expected: float | None
+    cell: Cell,
+    workload: Workload,
+    trial: int,
+    target: str,
+    expected: float | None,
+    *,
+    later: bool,
 ) -> Timed:
-    """Return one workload, with counters before and after it."""
+    """Return one workload, with counters before and after it; ``later``: it is not the guest's
+    first one."""
     tool = catalog.workload(workload.tool)
+    rest = rest_before(cell, workload, target, later=later)
+    longer = rest.seconds if rest.seconds > SHORT_REST else 0.0
     return Timed(
         workload=workload.name,
         trial=trial,
-        before=_before(cell, workload, target),
+        before=f"{rest.script}\n{_counters(cell)}{rest.report}",
         script=tool.script(tool.parameters.model_validate(workload.parameters), target),
         after=_counters(cell),
-        timeout=cell.timeout,
-        expected_seconds=expected,
+        timeout=cell.timeout + longer,
+        expected_seconds=None if expected is None else expected + rest.expected,
     )
 
 
@@ -147,7 +158,13 @@ def _with_faults(cell: Cell, timed: Timed, guest_directory: str) -> Iterator[Ste
         yield timed
     else:
         name, trial = timed.workload, timed.trial
-        yield BeginWorkload(workload=name, trial=trial, before=timed.before, script=timed.script)
+        yield BeginWorkload(
+            workload=name,
+            trial=trial,
+            before=timed.before,
+            script=timed.script,
+            before_timeout=READING + timed.timeout - cell.timeout,
+        )
         later: list[Step] = []
         gone = 0.0
         for fault in during:
@@ -180,7 +197,7 @@ def patience_of(cell: Cell) -> float:
     return max(
         [
             60.0,
-            *(4 * _drain(disk.throttle) for disk in cell.disks),
+            *(4 * drain(disk.throttle) for disk in cell.disks),
             *(2 * full_cache_seconds(drive) for drive in drives if drive is not None),
         ]
     )
@@ -208,43 +225,6 @@ def _counters(cell: Cell) -> str:
         f'for device in $(readlink -f {paths}); do echo "disk $1 ${{device##*/}}"; shift; done\n'
         "cat /proc/diskstats"
     )
-
-
-def _before(cell: Cell, workload: Workload, target: str) -> str:
-    """Write dirty pages, drop cached ones unless the workload keeps them, wait until throttles are
-    idle; then print counters.
-
-    Without a file system only the target's pages are dropped, not those of programs
-    (``BLKFLSBUF``, ``block/ioctl.c``); 2 shrinks the kernel's other caches, such as a grown stripe
-    cache (``raid5.c: raid5_cache_scan``).
-    """
-    rest = min(max((_drain(disk.throttle) for disk in cell.disks), default=0.0), 60.0)
-    drop = "echo 3 > /proc/sys/vm/drop_caches"
-    if cell.filesystem is None and target:
-        drop = f"blockdev --flushbufs {target}; echo 2 > /proc/sys/vm/drop_caches"
-    own = catalog.array_kind(cell.array.kind).fresh(cell.array) if cell.array else ""
-    fresh = "" if workload.keep_cache else f"{own and own + '; '}{drop}; "
-    return f"sync; {fresh}sleep {max(rest, 0.2):.2f}\n{_counters(cell)}"
-
-
-def _drain(throttle: Throttle) -> float:
-    """Return seconds until QEMU's slowest bucket is empty: its size and one request of 1 MiB.
-
-    ``util/throttle.c``: without a maximum a bucket holds 0.1 s of the limit, with one ``max *
-    seconds``; a request is admitted while the bucket is not over its size.
-    """
-    longest = 0.0
-    for name in ("total", "read", "write"):
-        for unit, request in (("bytes", MIB), ("operations", 1)):
-            limit = f"{name}_{unit}_per_second"
-            average = getattr(throttle, limit)
-            if not average:
-                continue
-            burst = getattr(throttle, f"{limit}_max")
-            seconds = getattr(throttle, f"{limit}_max_seconds") or 1
-            bucket = burst * seconds if burst else average / 10
-            longest = max(longest, (bucket + request) / average)
-    return longest
 
 
 def _leaves_tables(filesystem: Filesystem) -> bool:

@@ -68,8 +68,6 @@ POSSIBLE: Final = (
     WaitForSsh,
 )
 """Steps that a sealed guest supports."""
-_BEFORE: Final = 120.0
-"""Timeout in seconds for reading counters."""
 _PLUG: Final = 60.0
 STATISTICS: Final = "stats"
 """Command that requests a server's counters; in virtual time the host reads them in the region."""
@@ -279,7 +277,7 @@ class _Builder:
                 self._item(number, step.script, (line,), step.timeout, asked=step.hits)
             case BeginWorkload():
                 if step.before:
-                    self._command(number, step.before, _BEFORE)
+                    self._command(number, step.before, step.before_timeout)
                 self._free_pages(number)
                 tag = f"{step.workload}.{step.trial}"
                 self._lines(f"begin {tag} LIMIT {shlex.quote(step.script)}")

@@ -4,11 +4,20 @@ In virtual time trial k of a cell has seed ``cell.seed + k - 1``. It decides the
 the places that workloads draw, memory addresses of processes, and which pages of memory are free
 before a workload (``stir`` in ``program.py``). Seed 1 changes nothing. The boot is the same for all
 seeds, so that all trials start from one snapshot.
+
+Two workloads of a cell that draw places never draw the same ones. The first of them has the seed of
+the trial. Each other one has a seed of its own, from the trial's seed and its name. A seed that
+the scenario writes (fio's ``randseed`` and ``randrepeat``, or a value other than 1) is kept, so two
+workloads have the same places if both have the same seed written. One with ``keep_cache`` uses
+what the one before it left, and has its places; so has fio with ``verify``. ``bonnie``,
+``file_tree`` and ``ledger`` make files or blocks that their seed names, so theirs is the trial's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
+from zlib import crc32
 
 from lab.core.base import KEPT
 from lab.model.scenario.document import SERVED, Cell, Disk, Workload
@@ -17,6 +26,8 @@ from lab.plugins import catalog
 STRIDE: Final = 100_003
 """Difference between the drives' seeds of two trials: a serial adds up to 100,000 to a seed."""
 FIRST: Final = 1
+OWN: Final = 1_000_000_000
+"""Smallest seed of a workload's own; those of trials and scenarios are far below."""
 ONE_REQUEST: Final = 1 << 20
 """Bytes of the longest request that is one bio wherever its pages are: 256 of 4 KiB
 (``BIO_MAX_VECS`` in Linux's ``include/linux/bio.h``, and ``LAB_SEGMENTS`` of the driver)."""
@@ -24,7 +35,7 @@ ONE_REQUEST: Final = 1 << 20
 
 def of_trial(cell: Cell, trial: int) -> Cell:
     """Return the cell with the parameters that the trial's seed gives its drives and workloads."""
-    seed = cell.seed_of(trial)
+    cell, seed = own_places(cell), cell.seed_of(trial)
     if seed == FIRST:
         return cell
     return cell.model_copy(
@@ -32,6 +43,36 @@ def of_trial(cell: Cell, trial: int) -> Cell:
             "disks": tuple(_disk(disk, seed) for disk in cell.disks),
             "workloads": tuple(_workload(workload, seed) for workload in cell.workloads),
         }
+    )
+
+
+def own_places(cell: Cell) -> Cell:
+    """Return the cell with places of its own for each workload that draws them; see the module.
+
+    Applied twice it changes nothing more, because the seeds are written then.
+    """
+    changed: list[Workload] = []
+    taken = {FIRST} if _written(cell.workloads, FIRST) else set[int]()
+    seed = FIRST
+    for workload in cell.workloads:
+        tool = catalog.workload(workload.tool)
+        parameters = tool.parameters.model_validate(workload.parameters, context=KEPT)
+        if not tool.draws_places(parameters):
+            changed.append(workload)
+            continue
+        if not workload.keep_cache or not taken:
+            seed = FIRST if FIRST not in taken else OWN + crc32(workload.name.encode()) % OWN
+            while seed in taken:
+                seed += 1
+            taken.add(seed)
+        changed.append(workload if seed == FIRST else _workload(workload, seed))
+    return cell.model_copy(update={"workloads": tuple(changed)}) if len(taken) > 1 else cell
+
+
+def _written(workloads: Sequence[Workload], seed: int) -> bool:
+    """Whether a workload's places have this seed, because the scenario says so."""
+    return any(
+        w.parameters.get("randseed") == seed and "randrepeat" in w.parameters for w in workloads
     )
 
 

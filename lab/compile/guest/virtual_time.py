@@ -17,7 +17,6 @@ from lab.model.scenario.drive import integers
 from lab.model.scenario.guest import Clock, Guest
 from lab.model.scenario.suite import Suite
 from lab.plugins import catalog
-from lab.plugins.disks.throttle import IOTUNE
 
 LARGEST: Final = 12 << 40
 """Largest disk in bytes: the limit of its block map."""
@@ -125,18 +124,8 @@ def seal(cell: Cell, seed: int = 1) -> SealDisks:
 
 
 def _limits(disk: Disk) -> Iterator[tuple[str, DiskLimit]]:
-    for ours in IOTUNE:
-        if not ours.endswith("_per_second"):
-            continue
-        average = getattr(disk.throttle, ours)
-        if not average:
-            continue
-        direction, unit = ours.removesuffix("_per_second").split("_")
+    for limit in disk.throttle.limits():
         yield (
-            f"{unit}_{direction}",
-            DiskLimit(
-                average=average,
-                burst=getattr(disk.throttle, f"{ours}_max") or 0,
-                seconds=getattr(disk.throttle, f"{ours}_max_seconds") or 0,
-            ),
+            f"{limit.unit}_{limit.direction}",
+            DiskLimit(average=limit.average, burst=limit.burst or 0, seconds=limit.seconds or 0),
         )

@@ -85,22 +85,34 @@ class Limits:
     @classmethod
     def from_throttle(cls, throttle: Throttle) -> Limits:
         """Return the limits that a scenario's ``disks.throttle`` sets."""
-        found = []
-        for unit in Unit:
-            for scope in Scope:
-                name = f"{scope}_{unit}_per_second"
-                average = getattr(throttle, name)
-                if average:
-                    found.append(
-                        Limit(
-                            scope=scope,
-                            unit=unit,
-                            average=average,
-                            maximum=getattr(throttle, f"{name}_max") or None,
-                            burst_seconds=getattr(throttle, f"{name}_max_seconds") or 1,
-                        )
-                    )
+        found = (
+            Limit(
+                scope=Scope(limit.direction),
+                unit=Unit(limit.unit),
+                average=limit.average,
+                maximum=limit.burst,
+                burst_seconds=limit.seconds or 1,
+            )
+            for limit in throttle.limits()
+        )
         return cls(limits=tuple(found), operation_size=throttle.operation_size)
+
+    def drain(self, request: int, *, both: bool = True) -> float:
+        """Return seconds in which the fullest possible buckets become empty.
+
+        A request of ``request`` bytes is admitted while a bucket is at its size, and adds all of
+        its own. Reads and writes wait in two queues (``block/throttle-groups.c``), so a total can
+        be exceeded by one request of each, if ``both`` are made. The disks of a group have the same
+        two queues. The second bucket of a long burst leaks faster, so it is empty by then.
+        """
+        return max(
+            (
+                (limit.size + (1 + (both and limit.scope is Scope.TOTAL)) * more) / limit.average
+                for limit in self.limits
+                for more in (self.amount(limit, request),)
+            ),
+            default=0.0,
+        )
 
     def limited(self, direction: Direction) -> bool:
         """Return whether any limit counts requests of this direction."""

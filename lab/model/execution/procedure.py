@@ -19,6 +19,10 @@ from typing_extensions import override
 import lab
 from lab.core.base import Model
 
+READING: Final = 120.0
+"""Timeout in seconds for what comes before a workload: drop caches, read counters."""
+UNREST: Final = "unrest"
+"""First word of the line that says what was not at rest when a workload began."""
 SOURCES: Final = Path(lab.__file__).resolve().parents[1]
 _ASK: Final = (
     "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
@@ -576,6 +580,8 @@ class BeginWorkload(BaseStep):
     trial: int
     before: str = ""
     """Shell lines before it: drop caches, drain throttle buckets, read counters."""
+    before_timeout: float = Field(default=READING, exclude_if=lambda seconds: seconds == READING)
+    """Limit of ``before`` in seconds."""
     script: str
 
     @override

@@ -12,6 +12,7 @@ from lab.core.base import Model
 from lab.core.statistics import Interval, median_interval
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
 from lab.model.result.measurement import (
+    AT_REST,
     GUEST_CPU,
     STEADY_STATE,
     UNCONTENDED,
@@ -27,7 +28,7 @@ SAME: Final = 20e-6
 """Largest relative difference of equal values of two seeds: QEMU's versions differ by so much."""
 SHA256: Final = r"^[0-9a-f]{64}$"
 
-DOUBTS: Final = (UNCONTENDED, CALIBRATED, VIRTUAL_DRIVES, GUEST_CPU, STEADY_STATE)
+DOUBTS: Final = (UNCONTENDED, CALIBRATED, VIRTUAL_DRIVES, GUEST_CPU, STEADY_STATE, AT_REST)
 """Checks whose failure makes a value unreliable. The value stays in the result."""
 
 

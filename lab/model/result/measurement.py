@@ -116,6 +116,8 @@ GUEST_CPU = "guest_cpu"
 """Name of the check that a sealed guest's CPU was idle long enough in a workload."""
 STEADY_STATE = "steady_state"
 """Name of the check that a workload's speed was steady in some of its rounds."""
+AT_REST = "at_rest"
+"""Name of the check that a workload began with empty buckets, caches and backlogs, and md idle."""
 BITMAP_UPDATED = "bitmap_updated"
 """Name of the check that a cell's writes made md write the bitmap often enough to measure."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import (
     BeforeValidator,
@@ -74,6 +74,21 @@ class Aio(StrEnum):
     IO_URING = "io_uring"
 
 
+class ThrottleLimit(NamedTuple):
+    """One limit of a throttle."""
+
+    name: str
+    """The scenario's name of it, such as ``total_bytes_per_second``."""
+    direction: Literal["total", "read", "write"]
+    unit: Literal["bytes", "operations"]
+    average: int
+    """Bytes or operations per second."""
+    burst: int | None
+    """``…_max``, its rate during a burst; ``None``: not set."""
+    seconds: int | None
+    """``…_max_seconds``, the longest burst; ``None``: not set, which means one second."""
+
+
 class Throttle(Model):
     """QEMU's leaky buckets, field by field; rules in ``util/throttle.c: throttle_is_valid``.
 
@@ -104,6 +119,24 @@ class Throttle(Model):
         str | None, Says("a name such as cable1: letters, digits and '_.-', 32 at most")
     ] = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,32}$")
     """Disks with the same group share one set of buckets, like a shared cable."""
+
+    def limits(self) -> tuple[ThrottleLimit, ...]:
+        """Return the limits that are set: bytes first, then operations; total, read, write."""
+        units: tuple[Literal["bytes", "operations"], ...] = ("bytes", "operations")
+        directions: tuple[Literal["total", "read", "write"], ...] = ("total", "read", "write")
+        names = [(f"{way}_{unit}_per_second", way, unit) for unit in units for way in directions]
+        return tuple(
+            ThrottleLimit(
+                name=name,
+                direction=way,
+                unit=unit,
+                average=average,
+                burst=getattr(self, f"{name}_max") or None,
+                seconds=getattr(self, f"{name}_max_seconds") or None,
+            )
+            for name, way, unit in names
+            if (average := getattr(self, name))
+        )
 
 
 def as_throttle(value: object) -> object:
@@ -420,7 +453,8 @@ class Scenario(Model):
     seed: int = Field(default=1, ge=1, le=1_000_000)
     """Seed of the first trial: drives' angles, places that workloads draw, and in virtual time
     addresses of processes. In virtual time the next trial has the next seed; in real time all
-    trials have this one."""
+    trials have this one. The first workload that draws places has it as it is; each other one has
+    a seed from it and its name, unless the scenario writes one."""
     claims: tuple[Claim, ...] = ()
     """Published statements about the cells' values, in a form that can be checked."""
     timeout: Seconds = 900.0

@@ -16,6 +16,7 @@ from lab.md.facts.rules import array_problems
 from lab.md.facts.sizes import geometry_of, named_sizes, without_disks_aside
 from lab.md.facts.support import unsupported
 from lab.md.steps.create import array_steps, bitmap_mount_command, device_of
+from lab.md.steps.rest import rest_script
 from lab.model.execution.procedure import GuestCommand, Step, Verify, words
 from lab.model.image.manifest import ImageFacts
 from lab.model.plugin import ArrayKind, Problem
@@ -47,6 +48,10 @@ class Md(ArrayKind):
     @override
     def target(self, array: Array) -> str:
         return device_of(array)
+
+    @override
+    def rest(self, array: Array, *, waits: bool) -> str:
+        return rest_script(array, waits=waits)
 
     @override
     def state(self, array: Array) -> str:

@@ -26,6 +26,7 @@ from lab.md.facts.segments import (
 from lab.md.facts.sizes import named_sizes
 from lab.md.facts.support import unsupported
 from lab.md.steps.create import array_steps, device_of
+from lab.md.steps.rest import rest_script
 from lab.model.execution.procedure import GuestCommand, Step, Verify, words
 from lab.model.image.manifest import ImageFacts
 from lab.model.plugin import ArrayKind, Problem
@@ -63,6 +64,10 @@ class Segments(ArrayKind):
     @override
     def target(self, array: Array) -> str:
         return f"/dev/{GROUP}/{array.name}"
+
+    @override
+    def rest(self, array: Array, *, waits: bool) -> str:
+        return rest_script(array, waits=waits)
 
     @override
     def state(self, array: Array) -> str:

@@ -150,8 +150,12 @@ def _streams(disk: Disk, way: str) -> Iterable[Probe]:
     pages for operations."""
     blocks = (("bytes", 256 * 1024, 1), ("operations", 4096, 4096))
     for unit, block, weight in blocks:
-        limits = [getattr(disk.throttle, _field(d, unit)) for d in ("total", way)]
-        rate = min((limit * weight for limit in limits if limit), default=0)
+        limits = [
+            limit.average * weight
+            for limit in disk.throttle.limits()
+            if limit.unit == unit and limit.direction in ("total", way)
+        ]
+        rate = min(limits, default=0)
         count = int(rate * PROBE_SECONDS) // block
         if not count or count * block > disk.size:
             continue

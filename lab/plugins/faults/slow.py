@@ -15,6 +15,7 @@ from typing_extensions import override
 from lab.core.base import Model, Rate, Seconds
 from lab.model.execution.procedure import AskServer, LimitDisk, Step
 from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.scenario.document import Throttle
 from lab.plugins.faults._shared import Position, disk, disk_problems, served
 
 
@@ -48,6 +49,11 @@ class Slow(FaultKind):
     @override
     def parameters(self) -> type[Model]:
         return SlowParameters
+
+    @override
+    def throttle(self, parameters: Any, given: Throttle) -> Throttle:
+        p = checked(SlowParameters, parameters)
+        return Throttle(**p.model_dump(exclude={"disk", "stall"})) if p.limits else given
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:

@@ -273,6 +273,14 @@ class Fio(WorkloadTool):
         return FioParameters.model_validate({**p.options, **drawn, "rounds": p.rounds})
 
     @override
+    def draws_places(self, parameters: Any) -> bool:
+        # What one job wrote with a checksum, another one verifies at the same places.
+        options = checked(FioParameters, parameters).options
+        written = any(name in options for name in ("randseed", "randrepeat", "allrandrepeat"))
+        verifies = any(name == "verify" or name.startswith("verify_") for name in options)
+        return str(options.get("rw", "read")).startswith("rand") and not (written or verifies)
+
+    @override
     def destroys(self, parameters: Any) -> bool:
         options = checked(FioParameters, parameters).options
         mode = str(options.get("rw", "read")).partition(":")[0]

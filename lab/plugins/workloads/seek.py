@@ -161,6 +161,10 @@ class Seek(WorkloadTool):
         return p.model_copy(update={"randseed": p.randseed + seed - 1})
 
     @override
+    def draws_places(self, parameters: Any) -> bool:
+        return checked(SeekParameters, parameters).randseed == 1
+
+    @override
     def destroys(self, parameters: Any) -> bool:
         # A write to a file next to the target only adds that file.
         p = checked(SeekParameters, parameters)
