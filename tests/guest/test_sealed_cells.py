@@ -211,6 +211,98 @@ def test_md_does_what_it_says_of_members_that_go_come_and_rot(
     assert (found["data_rot"]["mismatch_cnt"], found["data_rot"]["lost"]) == (8, 1)
 
 
+LEVELS = f"""\
+title: A change of level
+question: How long does md take?
+{GUEST}disks: {{count: 4, size: 64MiB, throttle: 20MiB/s}}
+array: {{level: 5, component_size: 16MiB, bitmap: none}}
+workloads:
+  - {{name: fill, tool: dd, if: /dev/zero, of: '{{target}}', bs: 64KiB, count: 4, oflag: direct}}
+faults:
+  - {{name: grown, fault: grow, after: fill, level: 0}}
+"""
+MOVED = 2 * 16 / 20 - 0.1
+"""Seconds: md reads and writes the component of each disk, of which 0.1 s is the throttle's."""
+CHANGES = [  # array, change, raid_disks, level or None, seconds
+    *(("level: 5", "level: 0, raid_devices: 3", 3, MOVED),),
+    *(("level: 5, members: 3, spares: 1", "level: 6, raid_devices: 4", 4, MOVED),),
+    *(("level: 6", "level: 5", 3, MOVED),),
+    *(("level: 5", "level: 4", 4, MOVED),),
+    *((f"level: {old}", "level: 0", left, 0) for old, left in ((4, 3), (10, 2))),
+    *(("level: 1, members: 2", f"level: {new}", left, 0) for new, left in ((0, 1), (5, 2))),
+    *(("level: 5, members: 2", "level: 1", 2, 0),),
+]
+
+
+@pytest.mark.usefixtures("image")
+@pytest.mark.parametrize(
+    ("array", "change", "disks", "seconds"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] if number else [])
+        for number, case in enumerate(CHANGES)
+    ],
+)
+def test_a_change_of_level_takes_as_long_as_md_moves_data(
+    lab_home: Home, tmp_path: Path, array: str, change: str, disks: int, seconds: float
+) -> None:
+    """``sync_action`` vanishes at the end of the first one: a RAID 0 has none."""
+    text = LEVELS.replace("level: 5,", f"{array},", 1).replace("level: 0", change)
+    text = text.replace("component_size: 16MiB, ", "") if "level: 10" in array else text
+    (cell,) = run(lab_home, text, tmp_path)
+    found = {m["metric"]: m["median"] for m in cell["measurements"] if m["workload"] == "grown"}
+    assert found["raid_disks"] == disks
+    assert found["seconds"] == pytest.approx(seconds, abs=0.25)
+    assert found["reshaped"] == (seconds > 0)
+
+
+DEGRADED = f"""\
+title: A check of a degraded array
+question: Does md compare what is left?
+{GUEST}disks: {{count: 5, size: 64MiB, model: none}}
+array: {{level: 6, component_size: 16MiB, missing: 2, initial_sync: assume_clean, bitmap: none}}
+workloads:
+  - {{name: fill, tool: dd, if: /dev/zero, of: '{{target}}', bs: 64KiB, count: 64, oflag: direct}}
+faults:
+  - {{name: repaired, fault: sync_action, after: fill, action: repair, check: true}}
+  - {{name: rotten, fault: rot, after: fill, disk: 3, check: true}}
+  - {{name: checked, fault: sync_action, after: fill, action: check}}
+  - {{name: fewer, fault: fail, after: fill, disk: 4, check: true}}
+  - {{name: again, fault: sync_action, after: fill, action: check}}
+"""
+
+
+@pytest.mark.usefixtures("image")
+@pytest.mark.parametrize(
+    ("array", "count", "wrong"),
+    [
+        ("level: 6", 5, 8),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("level: 1", 3, 128),
+                ("level: 10, layout: n2, chunk: 64KiB", 4, 128),
+                ("level: 10, layout: f2, chunk: 64KiB", 4, 128),
+                ("level: 10, layout: o2, chunk: 64KiB", 4, 128),
+            )
+        ),
+    ],
+)
+def test_a_check_of_a_degraded_array_compares_what_is_left(
+    lab_home: Home, tmp_path: Path, array: str, count: int, wrong: int
+) -> None:
+    """A wrong page is 8 sectors of a stripe, or 128 of a mirror (``RESYNC_BLOCK_SIZE``). With one
+    copy or parity less there is nothing to compare, and so no number."""
+    text = DEGRADED.replace("level: 6", array).replace("count: 5", f"count: {count}")
+    text = text.replace("disk: 4", f"disk: {1 if count == 3 else 4}")
+    (cell,) = run(lab_home, text, tmp_path)
+    found = {(m["workload"], m["metric"]): m["median"] for m in cell["measurements"]}
+    assert [found[name, "degraded"] for name in ("repaired", "rotten", "fewer")] == [1, 1, 2]
+    assert found["repaired", "mismatch_cnt"] == found["repaired", "action_mismatch_cnt"] == 0
+    assert found["rotten", "mismatch_cnt"] == found["checked", "action_mismatch_cnt"] == wrong
+    assert ("fewer", "mismatch_cnt") not in found
+    assert ("again", "action_mismatch_cnt") not in found
+
+
 ASKED = f"""\
 title: A small question
 question: Do three disks write?

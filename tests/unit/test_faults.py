@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -419,10 +420,10 @@ def test_a_reshape_is_asked_of_mdadm_and_waited_for_only_if_the_scenario_says_so
     waited = named(steps_of(tmp_path, GROW.replace("WAIT", "true")), "grown").script
     asked = "MDADM_NO_SYSTEMCTL=1 mdadm --grow /dev/md/bench --level=6 --raid-devices=4"
     assert f"{asked} --layout=ddf-zero-restart --chunk=128 </dev/null" in waited
-    assert "while [ -e $md/sync_action ]" in waited
+    assert settle("/dev/md/bench", 600).splitlines()[3] in waited
     left = named(steps_of(tmp_path, GROW.replace("WAIT", "false")), "grown").script
     assert asked in left
-    assert "while [ -e $md/sync_action ]" not in left
+    assert "while" not in left
     for wait, seen in (("false", True), ("true", False)):
         script = named(steps_of(tmp_path, GROW.replace("WAIT", wait) + CUT), "cut").script
         assert ("Reshape pos'n" in script) == seen  # read before md goes on
@@ -436,7 +437,7 @@ def test_a_reshape_is_waited_for_up_to_a_share_of_it(tmp_path: Path) -> None:
     script = named(steps_of(tmp_path, grown), "grown").script
     assert "quiet" not in script  # md is still busy
     assert "Reshape pos'n" in named(steps_of(tmp_path, grown + CUT), "cut").script
-    part = script[script.index("while read -r action") : script.index("done\n") + 5]
+    part = script[script.index("reached=\n") : script.index("read -r now")].split("d=$(")[0]
     md, mdstat = tmp_path / "md", tmp_path / "mdstat"
     md.mkdir()
     bar = "      [=>....]  reshape =%s (%s/32768) finish=0.1min speed=9K/sec\n"
@@ -448,13 +449,18 @@ def test_a_reshape_is_waited_for_up_to_a_share_of_it(tmp_path: Path) -> None:
         ("reshape", bar % ("100.0%", "32768"), False),
         ("reshape", "      \treshape=DELAYED\n", True),
         ("idle", "", False),
+        ("frozen", "", None),
+        ("", "", None),
     ):
         (md / "sync_action").write_text(f"{action}\n")
+        (md / "reshape_position").write_text("none\n" if action == "idle" else "512\n")
         mdstat.write_text(f"md127 : active raid5 vdc[2] vdb[1] vda[0]\n{line}")
         said = subprocess.run(
-            ["sh", "-euc", f"md={md}\n{part}"], capture_output=True, text=True, check=True
+            ["sh", "-euc", f"md={md}\n{part}"], capture_output=True, text=True, check=False
         )
+        assert said.returncode == (waits is None), line
         assert said.stdout == ("on\n" if waits else ""), line
+        assert ("stopped the reshape at sector 512" in said.stderr) == (waits is None)
 
 
 BAD_GROW = {
@@ -578,12 +584,17 @@ def in_shell(script: str, md: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def change(md: Path, **files: str) -> None:
+    """Replace files, since a shell must not read one that is being written."""
+    for name, text in files.items():
+        (md / "new").write_text(f"{text}\n")
+        (md / "new").replace(md / name)
+
+
 def later(seconds: float, md: Path, **files: str) -> threading.Thread:
     def write() -> None:
         time.sleep(seconds)
-        for name, text in files.items():  # a shell must not read a file that is being written
-            (md / "new").write_text(f"{text}\n")
-            (md / "new").replace(md / name)
+        change(md, **files)
 
     thread = threading.Thread(target=write)
     thread.start()
@@ -623,10 +634,92 @@ def test_a_reshape_that_nothing_waits_for_is_looked_at_once(md: Path) -> None:
 
 
 def test_an_array_that_was_not_started_has_no_state_to_wait_for(md: Path) -> None:
-    (md / "sync_action").unlink()
-    done = in_shell(BEGAN + settle("/dev/bench", 20), md)
+    shutil.rmtree(md)
+    done = in_shell(f"{BEGAN}sleep 0.3\n{settle('/dev/bench', 20)}", md)
     assert done.returncode == 0
-    assert common(done.stdout, {"state.txt": ""})["synced"] == 0
+    found = common(done.stdout, {"state.txt": ""})
+    assert found["synced"] == 0
+    assert found["seconds"] >= 0.25  # the attempt to start it
+    assert in_shell(check("/dev/bench", 9), md).stdout == ""
+
+
+def test_a_wait_whose_array_goes_away_is_an_error_and_not_its_start(md: Path) -> None:
+    (md / "sync_action").write_text("recover\n")
+    for script in (BEGAN + settle("/dev/bench", 20), check("/dev/bench", 20)):
+        aside = md.with_name("aside")
+        thread = threading.Timer(0.4, lambda: md.rename(aside))  # noqa: B023
+        thread.start()
+        done = in_shell(script, md)
+        thread.join()
+        aside.rename(md)
+        assert done.returncode == 1
+        assert "/dev/bench is gone" in done.stderr
+        assert "ended=" not in done.stdout
+
+
+LEVELS = (0, 1, 4, 5, 6, 10)
+CHANGES = [(old, new) for old in LEVELS[1:] for new in LEVELS if old != new]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["level first", "level last"])
+def test_each_change_of_level_takes_until_md_has_the_level_and_is_idle(
+    tmp_path: Path, first: bool
+) -> None:
+    """mdadm sets the level before the reshape or after it; a RAID 0 has no ``sync_action``."""
+    found = []
+    for old, new in CHANGES:
+        grown = f"  - {{name: grown, fault: grow, after: write, level: {new}}}\n"
+        sets = ("array.layout=null", "array.bitmap=none", f"array.level={old}")
+        sets += ("array.chunk=null",) if old == 1 else ()
+        script = named(steps_of(tmp_path, grown, *sets), "grown").script
+        md = tmp_path / f"{old}-{new}" / "bench" / "md"
+        md.mkdir(parents=True)
+        level = new if first else old
+        for name, text in {"level": f"raid{level}", "array_state": "clean"}.items():
+            (md / name).write_text(f"{text}\n")
+        for name, text in {"sync_action": "reshape", "degraded": "1"}.items():
+            if level or not first:
+                (md / name).write_text(f"{text}\n")
+        ours = script.replace("/sys/block", str(md.parent.parent)).replace("/dev/md/", "/dev/")
+        shell = subprocess.Popen(
+            ["sh", "-ec", f"mdadm() {{ :; }}\n{ours}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        found.append((old, new, md, shell))
+    time.sleep(0.5)
+    for _old, new, md, _shell in found:
+        if first and new:
+            change(md, degraded="0", sync_action="idle")
+        elif not first:
+            change(md, sync_action="idle", level=f"raid{new}")
+            if not new:
+                (md / "sync_action").unlink()
+                (md / "degraded").unlink()
+    for old, new, _md, shell in found:
+        out, err = shell.communicate(timeout=30)
+        assert shell.returncode == 0, (old, new, err)
+        seconds = common(out, {})["seconds"]
+        assert seconds < 0.5 if first and not new else seconds > 0.3, (old, new, out)
+
+
+def test_a_change_that_mdadm_never_finishes_is_an_error(md: Path, tmp_path: Path) -> None:
+    grown = "  - {name: grown, fault: grow, after: write, level: 0}\n"
+    script = named(steps_of(tmp_path, grown), "grown").script.replace("/dev/md/", "/dev/")
+    (md / "level").write_text("raid5\n")
+    done = in_shell(f"mdadm() {{ :; }}\n{script.replace('lt 300', 'lt 3')}", md)
+    assert done.returncode == 1
+    assert "still raid5: mdadm did not make it raid0" in done.stderr
+
+
+def test_nothing_needs_redundancy_of_an_array_that_became_a_raid_0(tmp_path: Path) -> None:
+    grown = "  - {name: grown, fault: grow, after: write, level: 0}\n"
+    later = "  - {name: late, fault: fail, after: read, disk: 2}\n"
+    with pytest.raises(InputError, match=r"'grown' made it a RAID 0"):
+        compiled(tmp_path, grown + later)
+    with pytest.raises(InputError, match=r"check: a RAID 0 has no redundancy"):
+        compiled(tmp_path, grown.replace("}", ", check: true}"))
 
 
 def test_the_state_counts_members_by_what_md_calls_them(md: Path) -> None:
@@ -641,7 +734,7 @@ def test_the_state_counts_members_by_what_md_calls_them(md: Path) -> None:
     assert (found["degraded"], found["errors"], found["bad_sectors"]) == (1, 32, 32)
 
 
-def test_a_check_is_of_whole_arrays_only(md: Path) -> None:
+def test_a_check_is_waited_for(md: Path) -> None:
     whole = in_shell(check("/dev/bench", 0.5), md)
     assert "does not end" in whole.stderr  # no kernel reacts to sync_action here
     assert (md / "sync_action").read_text() == "check\n"
@@ -650,8 +743,68 @@ def test_a_check_is_of_whole_arrays_only(md: Path) -> None:
         "mismatch_cnt=8\n" in in_shell(check("/dev/bench", 9).replace("echo check", ":"), md).stdout
     )
     thread.join()
-    (md / "degraded").write_text("1\n")
+    (md / "sync_action").unlink()  # a RAID 0 has none
     assert in_shell(check("/dev/bench", 9), md).stdout == ""
+
+
+COMPARED = [  # level, layout of RAID 10, members, missing: whether md compares
+    *((level, "", 4, missing, False) for level in (4, 5) for missing in ((0,), (3,))),
+    *((level, "", 4, (), True) for level in (1, 4, 5, 6)),
+    *((6, "", 5, missing, True) for missing in ((0,), (2,), (4,))),
+    *((6, "", 5, missing, False) for missing in ((0, 1), (3, 4))),
+    (1, "", 2, (0,), False),
+    *((1, "", 3, missing, True) for missing in ((0,), (2,))),
+    *((1, "", 3, missing, False) for missing in ((0, 1), (1, 2))),
+    *((10, "2 near", 4, missing, True) for missing in ((), (0,), (3,))),
+    *((10, "2 near", 4, missing, False) for missing in ((0, 2), (1, 2), (1, 3))),
+    (10, "2 near", 6, (0, 2), True),
+    (10, "3 near", 3, (1,), True),
+    (10, "3 near", 3, (1, 2), False),
+    *((10, f"2 {kind}", 4, (1,), True) for kind in ("far", "offset")),
+    *((10, f"2 {kind}", 4, (0, 2), False) for kind in ("far", "offset")),
+    (10, "2 far", 5, (0, 2), True),
+    (10, "2 near", 3, (0,), True),
+    (10, "2 far", 2, (0,), False),
+    # md gives up after as many pieces of 64 KiB as there are members, each with one copy.
+    (10, "2 near 512K", 4, (), True),
+    (10, "2 near 512K", 4, (0,), False),
+    (10, "2 near 512K", 4, (2,), None),
+    (10, "2 near 128K", 4, (2,), True),
+    (10, "2 far 256K", 4, (2,), None),
+]
+"""``raid5_sync_request``, ``raid1_sync_request`` and ``raid10_sync_request``; ``None``: a part, so
+that 0 is not known."""
+
+
+@pytest.mark.parametrize("action", ["check", "repair", ""])
+def test_a_check_counts_where_md_has_two_copies_or_parity_to_spare(
+    tmp_path: Path, action: str
+) -> None:
+    for level, layout, members, missing, compares in COMPARED:
+        marks = "".join("_" if n in missing else "U" for n in range(members))
+        disks = [f"vd{'cdefghij'[n]}" for n in range(members) if n not in missing]
+        copies, how, chunk = [*layout.split(), "64K"][:3] if layout else ("", "", "")
+        more = f" {chunk} chunks {copies} {how}-copies" if level == 10 else ""
+        more = " level 5, 64k chunk, algorithm 2" if level in (4, 5, 6) else more
+        shown = (
+            f"degraded={len(missing)}\nmismatch_cnt=8\nraid_disks={members}\n"
+            + "".join(f"member {disk} 0 0 in_sync\n" for disk in disks)
+            + "Personalities : [raid1] [raid10] [raid6] [raid5] [raid4]\n"
+            "md126 : active raid1 vdz[1] vdy[0]\n      1024 blocks super 1.2 [2/2] [UU]\n      \n"
+            f"md127 : active (read-only) raid{level} "
+            + " ".join(f"{disk}[{n}]" for n, disk in enumerate(disks))
+            + f"\n      98304 blocks super 1.2{more} [{members}/{len(disks)}] [{marks}]\n      \n"
+        )
+        for count, known in ((8, compares is not False), (0, compares is True)):
+            now = shown.replace("mismatch_cnt=8", f"mismatch_cnt={count}")
+            files = {"state.txt": now, "check.txt": f"mismatch_cnt={count}\n"}
+            if action:
+                kind = catalog.fault_kind("sync_action")
+                outputs = Outputs(stdout="", stderr="", files=files)
+                found = kind.parse(kind.parameters.model_validate({"action": action}), outputs)
+                assert found == ({"action_mismatch_cnt": count} if known else {}), now
+                continue
+            assert ("mismatch_cnt" in common(SETTLED, files)) == known, now
 
 
 @pytest.mark.parametrize("state", ["read-auto", "clean"])

@@ -8,6 +8,7 @@ __raid10_find_phys, setup_geo, calc_sectors, raid10_find_virt`` (RAID 10), ``rai
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import lru_cache
 
 from lab.md.facts.levels import Level, copies, far_copies, near_copies
@@ -20,6 +21,20 @@ PARITY_FIRST, PARITY_LAST = 4, 5
 ROTATING_N_RESTART, ROTATING_N_CONTINUE = 9, 10
 LAST_Q = 16
 """RAID 6 layouts from this number on are RAID 5 layouts without the last member, which has Q."""
+
+
+RESYNC_BLOCK = 64 * 1024
+"""Most bytes that md compares, or skips, at once in RAID 1 and 10 (``RESYNC_BLOCK_SIZE``)."""
+
+
+class Extent(IntEnum):
+    """How much of an array md compares in a check."""
+
+    NONE = 0
+    PART = 1
+    """From the array's start, up to a place where md gives up."""
+    ALL = 2
+    """All that has two copies, or parity to spare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +196,28 @@ class Geometry:
                 for chunk in range(self.members)
             )
         return gone > self.members - self.data_members
+
+    @property
+    def compared(self) -> Extent:
+        """How much md compares in a check with these members missing.
+
+        ``raid5.c: raid5_sync_request`` skips all without parity to spare, and ``raid1.c:
+        raid1_sync_request`` with one copy left. ``raid10.c: raid10_sync_request`` skips each piece
+        with one copy left, and the rest after as many of them in a row as there are members.
+        """
+        if self.level is Level.RAID1:
+            return Extent.ALL if self.members - len(self.failed) >= 2 else Extent.NONE
+        if self.level is not Level.RAID10:
+            return Extent.ALL if len(self.failed) < self.level.parity else Extent.NONE
+        found, skipped = Extent.NONE, 0
+        for chunk in range(2 * self.members):
+            if sum(copy.member not in self.failed for copy in self.mirrors(chunk)) >= 2:
+                found, skipped = Extent.PART, 0
+                continue
+            skipped += max(1, self.chunk // RESYNC_BLOCK)
+            if skipped >= self.members:
+                return found
+        return Extent.ALL
 
     def row(self, number: int) -> Roles:
         """Return the roles in a row of chunks of RAID 0, 4, 5 and 6."""

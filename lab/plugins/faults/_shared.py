@@ -11,7 +11,8 @@ from pydantic import Field
 from lab.core.base import Model
 from lab.core.errors import ToolError
 from lab.core.units import KIB
-from lab.md.facts.geometry import Geometry
+from lab.md.facts.geometry import PAGE, Extent, Geometry
+from lab.md.facts.levels import NAMES, Level
 from lab.md.facts.options import BITMAP_MOUNT, bitmap_path, journal_disk
 from lab.md.facts.sizes import disks_aside, geometry_of, present, without_disks_aside
 from lab.md.steps.create import bitmap_mount_command
@@ -105,17 +106,25 @@ def settle(device: str, limit: float) -> str:
     """Return shell lines that wait until md is idle, at most ``limit`` seconds, and print how long
     md was busy.
 
-    ``sync_action`` shows whether md is busy, ``md.rst``. Under emulation each process costs 0.01 s,
-    so the shell uses builtins if possible.
+    ``sync_action`` shows whether md is busy, ``md.rst``. An array without redundancy has no such
+    file: an array that became one is idle (``md.c: level_store``). Under emulation each process
+    costs 0.01 s, so the shell uses builtins if possible.
     """
     return (
         f"{find(device)}"
-        "most=0 quiet=0 looks=0 now=$began\n"
-        f"while [ -e $md/sync_action ] && [ $quiet -lt {QUIET} ]; do\n"
-        "  read -r action < $md/sync_action\n"
-        "  read -r degraded < $md/degraded\n"
+        "most=0 quiet=0 looks=0 found=0\n"
+        "read -r now idle < /proc/uptime\n"
+        f"while [ $quiet -lt {QUIET} ]; do\n"
+        "  action= degraded=0\n"
+        "  if [ -e $md/sync_action ]; then\n"
+        "    read -r action < $md/sync_action || action=\n"
+        "    read -r degraded < $md/degraded || degraded=0\n"
+        "  elif [ -e $md/array_state ]; then action=idle\n"
+        "  elif [ $found = 0 ]; then break\n"
+        f'  else echo "{device} is gone: md stopped it while the lab waited" >&2; exit 1; fi\n'
+        "  found=1\n"
         "  [ $degraded -le $most ] || most=$degraded\n"
-        "  if [ $action = idle ]; then\n"
+        '  if [ "$action" = idle ]; then\n'
         "    [ $quiet -gt 0 ] || read -r now idle < /proc/uptime\n"
         "    quiet=$((quiet + 1))\n"
         "  else quiet=0; fi\n"
@@ -130,9 +139,13 @@ def settle(device: str, limit: float) -> str:
 
 
 def glance(device: str) -> str:
-    """Return shell lines that print what :func:`settle` prints, without waiting for md."""
+    """Return shell lines that print what :func:`settle` prints, without waiting for md.
+
+    An array without redundancy has no file ``degraded``.
+    """
     return (
-        f"{find(device)}read -r now idle < /proc/uptime\nread -r degraded < $md/degraded\n"
+        f"{find(device)}read -r now idle < /proc/uptime\ndegraded=0\n"
+        "[ ! -e $md/degraded ] || read -r degraded < $md/degraded\n"
         'echo "began=$began"\necho "ended=$now"\necho "degraded_most=$degraded"\n'
     )
 
@@ -166,19 +179,20 @@ def state(device: str, tag: str) -> str:
     )
 
 
-def check(device: str, limit: float, action: str = "check") -> str:
+def check(device: str, limit: float) -> str:
     """Return shell lines that make md compare all members, and print the number of mismatches.
 
-    With a member missing there is nothing to compare: md skips such stripes (``raid5.c:
-    raid5_sync_request``), and nothing is printed.
+    Nothing is printed by an array that was not started, or has no redundancy. :func:`mismatches`
+    says whether md had members to compare.
     """
     return (
         f"{find(device)}"
-        "read -r degraded < $md/degraded\n"
-        'if [ "$degraded" = 0 ]; then\n'
-        f"  echo {action} > $md/sync_action\n"
+        "if [ -e $md/sync_action ]; then\n"
+        "  echo check > $md/sync_action\n"
         "  looks=0\n"
-        f"  until read -r action < $md/sync_action && [ $action = idle ]; do\n"
+        "  until read -r action < $md/sync_action && [ $action = idle ]; do\n"
+        "    [ -e $md/sync_action ] ||\n"
+        f'    {{ echo "{device} is gone during its check" >&2; exit 1; }}\n'
         "    looks=$((looks + 1))\n"
         f"    [ $looks -le {int(limit / POLL)} ] || {{ echo 'it does not end' >&2; exit 1; }}\n"
         f"    sleep {POLL}\n"
@@ -313,6 +327,16 @@ def array_problems(scene: Scene) -> Iterable[Problem]:
             message=f"{scene.fault.fault} needs an md array with redundancy: add one (array.level),"
             " or remove the fault",
         )
+        return
+    levels = [
+        f for f in scene.earlier if f.fault == "grow" and f.parameters.get("level") is not None
+    ]
+    if levels and levels[-1].parameters["level"] == 0:
+        yield Problem(
+            key="fault",
+            message=f"{scene.fault.fault} needs an array with redundancy, and '{levels[-1].name}'"
+            " made it a RAID 0: let this fault come before it",
+        )
 
 
 def served(standing: Standing) -> bool:
@@ -346,11 +370,16 @@ _DONE: Final = re.compile(
 """Message of ``md.c: md_do_sync``, in every kernel since 2.6; a check is called ``data-check``."""
 _RESHAPED: Final = re.compile(r"^\[ *[\d.]+\] md: reshape of RAID array", re.MULTILINE)
 _MDSTAT: Final = re.compile(
-    r"^ +(?P<blocks>\d+) blocks(?: super \S+)?(?: level (?P<level>\d+), (?P<chunk>\d+)k chunk,"
-    r" algorithm (?P<layout>\d+))?",
+    r"(?:^\S+ : active (?:\(\S+\) )?(?P<personality>\w+)(?P<disks>.*)\n)?"
+    r"^ +(?P<blocks>\d+) blocks(?P<status>(?: super \S+)?"
+    r"(?: level (?P<level>\d+), (?P<chunk>\d+)k chunk, algorithm (?P<layout>\d+))?"
+    r"[^\[\n]*)(?:\[\d+/\d+\] \[(?P<members>[^\]]+)\])?",
     re.MULTILINE,
 )
-"""``md.c: md_seq_show`` and ``raid5.c: raid5_status``."""
+"""``md.c: md_seq_show``, ``raid5.c: raid5_status``, ``raid10.c: raid10_status``; ``members`` has a
+``U`` for each member in sync."""
+_COPIES: Final = re.compile(r"(\d+) (near|far|offset)-copies")
+_CHUNKS: Final = re.compile(r"(\d+)[kK] chunk")
 _MEMBER: Final = re.compile(r"member (\S+) (\S+) (\d+) (\S*)")
 _BAD: Final = re.compile(r"^bad \S+ \d+ (\d+)$", re.MULTILINE)
 
@@ -374,16 +403,63 @@ def common(stdout: str, files: Mapping[str, str]) -> dict[str, float]:
         found["missing"] = number(after, "raid_disks") - found["in_sync"]
         found["errors"] = float(sum(int(m[2]) for m in _MEMBER.findall(after)))
         found["bad_sectors"] = float(sum(int(length) for length in _BAD.findall(after)))
-    if "mismatch_cnt" in pairs(files.get("check.txt", "")):
-        found["mismatch_cnt"] = number(files["check.txt"], "mismatch_cnt")
+    if "mismatch_cnt" in pairs(checked := files.get("check.txt", "")):
+        found |= mismatches(after, number(checked, "mismatch_cnt"))
     return found
+
+
+def mismatches(state: str, counted: float) -> dict[str, float]:
+    """Return md's count of a check as ``mismatch_cnt``; empty: md has not compared all members.
+
+    ``state``: the output of :func:`state`. What md skips has no mismatches, which says nothing. A
+    count above 0 is of what md has compared.
+    """
+    extent = _compared(state)
+    known = extent is Extent.ALL or (extent is Extent.PART and counted > 0)
+    return {"mismatch_cnt": counted} if known else {}
+
+
+def _compared(state: str) -> Extent:
+    """Return how much of the array md compares in a check."""
+    found = _array_in(state)
+    level = NAMES.get(found["personality"] or "") if found else None
+    if found is None or level is None or not found["members"]:
+        return Extent.ALL if pairs(state).get("degraded") == "0" else Extent.NONE
+    marks = found["members"]
+    copies = {kind: int(count) for count, kind in _COPIES.findall(found["status"])}
+    layout = 2
+    if level is Level.RAID10:
+        far = copies.get("offset", copies.get("far", 1))
+        layout = copies.get("near", 1) | far << 8 | ("offset" in copies) << 16
+    chunks = _CHUNKS.search(found["status"])
+    chunk = int(chunks[1]) * KIB if chunks else PAGE
+    try:
+        shape = Geometry(
+            level=level,
+            layout=layout,
+            members=len(marks),
+            chunk=chunk,
+            component_size=chunk * len(marks) ** 2,
+            failed=frozenset(n for n, mark in enumerate(marks) if mark != "U"),
+        )
+    except ValueError:  # md does not run an array that has lost so many
+        return Extent.NONE
+    return shape.compared
+
+
+def _array_in(state: str) -> re.Match[str] | None:
+    """Return the array of the fault in ``/proc/mdstat``, which may list others."""
+    arrays = list(_MDSTAT.finditer(state))
+    names = {f"{member[0]}[" for member in _MEMBER.findall(state)}
+    own = [a for a in arrays if any(f" {name}" in (a["disks"] or "") for name in names)]
+    return next(iter(own or arrays), None)
 
 
 def shape_of(outputs: Outputs) -> dict[str, float]:
     """Return the metrics of ``SHAPE``, of an array that runs."""
     after = outputs.files.get("state.txt", "")
     found = {"reshaped": float(len(_RESHAPED.findall(after)))}
-    shown = _MDSTAT.search(after)
+    shown = _array_in(after)
     if shown is None or not pairs(after).get("raid_disks", ""):
         return found
     found["raid_disks"] = number(after, "raid_disks")

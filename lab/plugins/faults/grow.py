@@ -25,14 +25,34 @@ from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import SHAPE, array_problems, find, shape_of
 
 _UNTIL: Final = """\
+reached=
 while read -r action < $md/sync_action && [ $action = reshape ]; do
   set -- $(sed -n 's/.* reshape =.*(\\([0-9]*\\)\\/\\([0-9]*\\)).*/\\1 \\2/p' /proc/mdstat)
-  [ $((1000 * ${1:-0})) -lt $((PER_MILLE * ${2:-1})) ] || break
+  [ $((1000 * ${1:-0})) -lt $((PER_MILLE * ${2:-1})) ] || { reached=1; break; }
   sleep 0.2
 done
+read -r place < $md/reshape_position
+[ -n "$reached" ] || [ $place = none ] ||
+  { echo "md stopped the reshape at sector $place of the array" >&2; exit 1; }
 """
 """Waits for a share as ``md.c: status_resync`` prints it, ``reshape = 12.5% (4096/32768)``. The
 place in sysfs is that of the superblocks, which is older."""
+_LEVEL: Final = """\
+looks=0
+until read -r level < $md/level && [ $level = WANTED ]; do
+  action=
+  [ ! -e $md/sync_action ] || read -r action < $md/sync_action || action=
+  [ "$action" = idle ] && looks=$((looks + 1)) || looks=0
+  [ -e $md/level ] || { echo "DEVICE is gone: it was to become WANTED" >&2; exit 1; }
+  [ $looks -lt LOOKS ] ||
+    { echo "md is idle, and DEVICE is still $level: mdadm did not make it WANTED" >&2; exit 1; }
+  sleep 0.1
+done
+"""
+"""Waits for the level, which mdadm may change when the reshape is complete: ``Grow.c:
+reshape_array``, in the process that watches it. Until then md is idle for a moment."""
+_LOOKS: Final = 300
+"""Consecutive readings that must find md idle at another level before mdadm counts as failed."""
 
 
 class GrowParameters(Model):
@@ -106,7 +126,12 @@ class Grow(FaultKind):
                 " (raid5.c: check_reshape): remove array.journal_disk, or set"
                 " array.consistency_policy to resync",
             )
-        if scene.fault.check and not self.waits(p):
+        if scene.fault.check and p.level == 0:
+            yield Problem(
+                key="check",
+                message="a RAID 0 has no redundancy that md could compare: remove check, or level",
+            )
+        elif scene.fault.check and not self.waits(p):
             key = "wait: false" if p.until is None else "until"
             yield Problem(
                 key="check",
@@ -131,6 +156,10 @@ class Grow(FaultKind):
         script = f"MDADM_NO_SYSTEMCTL=1 {command} </dev/null 2>&1\n"
         if p.until is not None:
             script += find(scene.device) + _UNTIL.replace("PER_MILLE", str(round(1000 * p.until)))
+        elif p.wait and p.level is not None:
+            script += find(scene.device) + _LEVEL.replace("WANTED", f"raid{p.level}").replace(
+                "DEVICE", scene.device
+            ).replace("LOOKS", str(_LOOKS))
         return script
 
     @override

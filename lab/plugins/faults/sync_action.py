@@ -15,7 +15,7 @@ from lab.core.base import Model
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.faults._shared import array_problems, counted, find, number
+from lab.plugins.faults._shared import array_problems, counted, find, mismatches, number
 
 
 class SyncActionParameters(Model):
@@ -49,7 +49,8 @@ class SyncAction(FaultKind):
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         after = outputs.files.get("state.txt", "")
-        return {"action_mismatch_cnt": number(after, "mismatch_cnt")}
+        found = mismatches(after, number(after, "mismatch_cnt"))
+        return {f"action_{name}": count for name, count in found.items()}
 
 
 FAULT: FaultKind = SyncAction()
