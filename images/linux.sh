@@ -1,39 +1,34 @@
 #!/bin/sh
-# Builds Linux from a checked-out source with the lab's own configuration, and the driver of virtual time
-# for it, in a root file system that buildtree.sh has kept.
-#   linux.sh ROOT SOURCE OUT DRIVER CONFIG
-# It needs a mount namespace of its own: SOURCE is always /linux in there, and DRIVER's files are in /build.
-# Builder and date are the same each time, so equal sources give equal files. OUT gets bzImage,
+# Builds Linux from the source in /linux with the lab's own configuration, and the driver of virtual time
+# for it; the lab runs it in a sandbox whose programs are those of a build tree.
+#   linux.sh
+# /changed, if it is there, has what the commit changes in the source below: files/ is new, removed lists
+# what is not there any more. /driver has the driver's sources, /config the configuration.
+# Builder and date are the same each time, so equal sources give equal files. /out gets bzImage,
 # lab_disk.ko, lab_hunt.ko, init and engines.so.
 set -eu
 umask 022
-root=$1
-source=$2
-out=$3
-driver=$4
-config=$5
-mkdir -p "$root/linux" "$root/ccache"
-mount --bind "$source" "$root/linux"
-mount -t proc proc "$root/proc"
-mount -t tmpfs tmpfs "$root/build"
-cp "$config" "$root/build/config"
-export CCACHE_DIR=/ccache CCACHE_MAXSIZE=2G CCACHE_BASEDIR=/linux
 export KBUILD_BUILD_TIMESTAMP='1970-01-01' KBUILD_BUILD_USER=lab KBUILD_BUILD_HOST=lab
 export KBUILD_BUILD_VERSION=1 LOCALVERSION=-lab
 
-chroot "$root" make -C /linux KCONFIG_ALLCONFIG=/build/config allnoconfig
+if [ -d /changed ]; then
+    (cd /linux && xargs -0 rm -f -- </changed/removed)
+    # New times, so that make builds what they are for. A file may have become a link or a directory.
+    cp -RP --no-preserve=timestamps --remove-destination /changed/files/. /linux/
+fi
+make -C /linux KCONFIG_ALLCONFIG=/config allnoconfig
 for option in 64BIT MODULES BLK_DEV_INITRD VIRTIO_BLK VIRTIO_NET EXT4_FS BLK_DEV_MD MD_RAID1 \
     MD_RAID10 MD_RAID456; do
-    grep -qx "CONFIG_$option=y" "$source/.config" || {
+    grep -qx "CONFIG_$option=y" /linux/.config || {
         echo "linux: this version cannot be configured with CONFIG_$option" >&2
         exit 1
     }
 done
-chroot "$root" make -C /linux -j "$(nproc)" CC='ccache gcc' bzImage modules
-cp "$source/arch/x86/boot/bzImage" "$out/"
+make -C /linux -j "$(nproc)" bzImage modules
+cp --no-dereference /linux/arch/x86/boot/bzImage /out/
 
-cp "$driver"/* "$root/build/"
-chroot "$root" sh /build/driver.sh /linux
+cp /driver/* /build/
+sh /build/driver.sh /linux
 for file in lab_disk.ko lab_hunt.ko init engines.so; do
-    cp "$root/build/$file" "$out/"
+    cp --no-dereference "/build/$file" /out/
 done

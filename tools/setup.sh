@@ -15,7 +15,7 @@ python=${PYTHON:-/usr/bin/python3}
 packages="
     qemu-system-x86 qemu-utils
     libvirt-daemon libvirt-daemon-system libvirt-daemon-driver-qemu libvirt-clients
-    mmdebstrap uidmap mount debian-archive-keyring e2fsprogs xorriso
+    mmdebstrap bubblewrap uidmap mount debian-archive-keyring e2fsprogs xorriso
     openssh-client ca-certificates git
     nbdkit nbdkit-plugin-dev
     python3 python3-venv python3-dev libvirt-dev gcc libc6-dev pkgconf

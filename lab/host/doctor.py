@@ -24,6 +24,7 @@ PROGRAMS: Final = {
     "mmdebstrap": ("mmdebstrap", False, "building images"),
     "mke2fs": ("e2fsprogs", False, "building images"),
     "git": ("git", False, "`lab patch`"),
+    "bwrap": ("bubblewrap", False, "building images, and patch series in a sandbox"),
 }
 LIBVIRT: Final = "libvirt-daemon-system libvirt-daemon-driver-qemu"
 HEADERS: Final = "libvirt-dev python3-dev gcc libc6-dev pkgconf"

@@ -210,11 +210,16 @@ def test_the_command_line_plans_commits(cli: Cli, repository: Path) -> None:
 
 def test_the_checkout_leaves_the_repository_as_it_is(repository: Path, tmp_path: Path) -> None:
     before = (git(repository, "status", "--porcelain"), sorted((repository / ".git").iterdir()))
-    source = tmp_path / "source"
+    below = sha(repository, 2)
     for number in (2, 5, 3):
         which = linux.commit(repository, sha(repository, number))
-        linux._check_out(repository, which, source)
-        assert (source / "drivers/md/md.c").read_text().count("\n") == number + 1
+        for made, base in (("linux", None), ("changed/files", below)):
+            work = tmp_path / f"work-{number}-{base}"
+            linux._check_out(repository, which, work, base)
+            if base != which.sha:
+                written = (work / made / "drivers/md/md.c").read_text()
+                assert written.count("\n") == number + 1
+            assert not list(work.rglob(".git"))
     after = (git(repository, "status", "--porcelain"), sorted((repository / ".git").iterdir()))
     assert after == before
 
@@ -242,24 +247,22 @@ def test_the_plan_shows_the_titles(world: Kernels) -> None:
     assert "md: change 3" in screen(plan_page(record, effort.steps, effort.seconds))
 
 
-def test_a_checkout_survives_a_killed_git_and_another_repository(
+def test_a_base_of_another_repository_at_the_same_path_is_not_used(
     repository: Path, tmp_path: Path
 ) -> None:
     source = tmp_path / "source"
-    which = linux.commit(repository, "main")
-    linux._check_out(repository, which, source)
-    (source / "drivers/md/md.o").write_text("object")
-    (source / ".git/index.lock").touch()
-    linux._check_out(repository, linux.commit(repository, "main~2"), source)
-    assert (source / "drivers/md/md.o").exists()  # what was built is kept
+    which = linux.commit(repository, "main~2")
+    assert linux._below(repository, which, source) is None
+    work = tmp_path / "work"
+    linux._check_out(repository, which, work, None)
+    linux._keep(work, which, source)
+    assert linux._below(repository, linux.commit(repository, "main"), source) == which.sha
+    assert linux._below(repository, which, source) == which.sha
+    assert linux._below(repository, linux.commit(repository, "main~3"), source) is None
     shutil.rmtree(repository / ".git")
     git(repository, "init", "-q", "-b", "main")
     change(repository, "md: another history")
-    linux._check_out(repository, linux.commit(repository, "main"), source)
-    assert (source / "drivers/md/md.c").read_text() == (repository / "drivers/md/md.c").read_text()
-    (source / ".git/HEAD").write_text("nothing")
-    linux._check_out(repository, linux.commit(repository, "main"), source)
-    assert not (source / "drivers/md/md.o").exists()  # begun anew
+    assert linux._below(repository, linux.commit(repository, "main"), source) is None
 
 
 def test_a_full_disk_in_a_checkout_is_no_bad_commit(
@@ -269,6 +272,6 @@ def test_a_full_disk_in_a_checkout_is_no_bad_commit(
     full = ProcessResult(
         argv=("git",), status=128, stdout="", stderr="fatal: write error: No space left on device"
     )
-    monkeypatch.setattr(linux, "_git", lambda *_: full)
+    monkeypatch.setattr(linux, "_git", lambda *_, **__: full)
     with pytest.raises(HostError, match="is full"):
-        linux._check_out(repository, which, tmp_path / "source")
+        linux._check_out(repository, which, tmp_path / "work", None)

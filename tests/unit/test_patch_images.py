@@ -14,12 +14,12 @@ import pytest
 from lab.compile.image.series import Target, build_tree
 from lab.core.errors import HostError, InputError, ToolError
 from lab.host import images
-from lab.host.images import buildtree, virtual_time
+from lab.host.images import buildtree, sandbox, virtual_time
 from lab.host.images import recipes as image_recipes
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
 from lab.host.images.kernel import with_kernel
-from lab.host.system import paths, process
+from lab.host.system import paths
 from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
 
 KERNEL = "6.1.0-1-cloud-amd64"
@@ -131,11 +131,12 @@ def test_an_image_without_these_files_is_bad_input_and_nothing_is_left(image: Im
 
 
 def tree_of(image: Image) -> Path:
-    """Make a build tree whose root has no compiler."""
+    """Make a build tree whose programs are this host's; it has no headers."""
     recipe = image_recipes.load("debian-12")[1]
     plan = build_tree(Target.MD, recipe, image.manifest, buildtree.hook())
     place = paths.images() / f".tree-{plan.key}"
-    (place / "root").mkdir(parents=True)
+    place.mkdir(parents=True)
+    (place / "root").symlink_to("/")
     return place
 
 
@@ -184,7 +185,7 @@ def test_a_full_disk_is_not_the_source_s_fault(
 ) -> None:
     """Else a bisection would skip every patch of a full host."""
 
-    def full(_words: object, *, log: Path, **_: object) -> None:
+    def full(_box: object, _words: object, *, log: Path, **_: object) -> None:
         log.write_text("raid5.c:9: fatal error: error closing /tmp/c.s: No space left on device\n")
         raise ToolError("sh ended with status 2")
 
@@ -194,7 +195,7 @@ def test_a_full_disk_is_not_the_source_s_fault(
     recipe = image_recipes.load("debian-12")[1]
     plan = build_tree(Target.MD, recipe, image.manifest, buildtree.hook())
     with buildtree.held(plan, image.name, silent) as tree:
-        monkeypatch.setattr(process, "run", full)
+        monkeypatch.setattr(sandbox, "run", full)
         with pytest.raises(HostError, match="is full"):
             buildtree.compiled(tree, source, tmp_path)
 

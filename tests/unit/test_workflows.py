@@ -175,3 +175,27 @@ def test_what_became_refuted_is_bisected(file: Path) -> None:
     command = command[: command.index("--verbose")]
     assert "--bisect" in command
     assert "--report" in command
+
+
+def test_a_strangers_series_gets_no_cache_and_leaves_no_device_open() -> None:
+    """What foreign code may have written is never saved; /dev/kvm is given back, whatever fails."""
+    steps = document(ROOT / "action.yml")["runs"]["steps"]
+    uses = [step["uses"] for step in steps if "uses" in step]
+    assert not [one for one in uses if one.startswith(("actions/cache@", "actions/cache/save@"))]
+    assert [one for one in uses if one.startswith("actions/cache/restore@")]
+    shell = " ".join(step.get("run", "") for step in steps)
+    assert "chmod" not in shell
+    (back,) = [step for step in steps if "$KVM_GROUP" in step.get("run", "")]
+    assert back["if"] == "always()"
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["action.yml", ".github/workflows/nightly.yml", "docs/howto/ci.md", "docs/howto/patch.md"],
+)
+def test_examples_are_pinned_and_not_privileged(file: str) -> None:
+    text = (ROOT / file).read_text(encoding="utf-8")
+    assert "--privileged" not in text
+    assert "0666" not in text
+    for action in re.findall(r"uses: (actions/\S+)@(\S+)", text):
+        assert re.fullmatch(r"[0-9a-f]{40}", action[1]), action

@@ -123,7 +123,7 @@ def build_tree(
 LINUX: Final = "linux"
 _OF_LINUX: Final = (
     *("gcc", "libc6-dev", "make", "flex", "bison", "bc", "libelf-dev", "perl", "python3-minimal"),
-    *("xz-utils", "ccache"),
+    "xz-utils",
 )
 
 

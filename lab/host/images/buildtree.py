@@ -10,11 +10,12 @@ removes it. Both sides of a comparison are the same image with the same files re
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import lzma
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,17 +26,21 @@ from lab.compile.image import build as image_build
 from lab.compile.image import log as image_log
 from lab.compile.image.series import REBUILD, TREE, BuildTree, Target, depends, images_key
 from lab.core.errors import HostError, InputError, ToolError
+from lab.core.printable import printable
+from lab.core.units import MIB
 from lab.host.images import recipes as image_recipes
+from lab.host.images import sandbox
 from lab.host.images import series as image_series
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
+from lab.host.images.sandbox import Box
 from lab.host.images.series import Series
 from lab.host.images.store import Progress
 from lab.host.system import files, made, process
 from lab.model.image.manifest import Image, ImageFile
 
-COMPILING: Final = 7200.0
-"""Timeout in seconds of a compilation; a whole kernel takes minutes."""
+MOST: Final = 256 * MIB
+"""Most bytes of a file that is built."""
 LOG_LINES: Final = 3
 """Lines of a compiler's errors in a message."""
 _SBIN: Final = "/usr/sbin"
@@ -135,25 +140,52 @@ def compiled(tree: KeptTree, source: Path, work: Path) -> dict[str, bytes]:
     ``source`` is written to. ``InputError``: it does not compile; the message has the compiler's
     first error. ``HostError``: the disk is full.
     """
-    out = work / f"{source.name}.built"
-    out.mkdir()
-    run_script(
-        REBUILD, tree, work / f"{source.name}.log", source, out, tree.plan.target, tree.plan.version
-    )
-    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+    place = work / f"{source.name}.built"
+    place.mkdir()
+    box = Box(write={"/build": source})
+    words = (tree.plan.target, tree.plan.version)
+    return run_script(REBUILD, tree, place, box, *words, names=_MADE[Target(tree.plan.target)])
 
 
-def run_script(name: str, tree: KeptTree, log: Path, *words: str | Path) -> None:
-    """Run a script of ``images/`` with a build tree's root file system and these words.
+_MADE: Final = {
+    Target.MD: tuple(
+        f"{name}.ko"
+        for name in (
+            "md-mod",
+            "linear",
+            "multipath",
+            "faulty",
+            "raid0",
+            "raid1",
+            "raid10",
+            "raid456",
+        )
+    ),
+    Target.MDADM: ("mdadm", "mdmon"),
+}
+"""What `rebuild.sh` leaves."""
 
-    ``InputError``: the source does not compile; the message has the compiler's first error.
-    ``HostError``: the disk is full.
+
+def run_script(
+    name: str, tree: KeptTree, work: Path, box: Box, *words: str, names: Collection[str]
+) -> dict[str, bytes]:
+    """Run a script of ``images/`` in a sandbox with a build tree's programs; return what it made.
+
+    ``work``: an empty directory. ``names``: of the files that it may make. ``InputError``: the
+    source does not compile; the message has the compiler's first error. ``HostError``: the disk is
+    full.
     """
-    script = image_recipes.directory() / name
-    given = ("sh", script, tree.directory / "root", *words)
-    argv = image_build.namespaced(tuple(str(w) for w in given), root=os.geteuid() == 0)
+    out, log, script = work / "out", work / "log", image_recipes.directory() / name
+    out.mkdir()
+    inside = f"/{name}"
+    box = dataclasses.replace(
+        box,
+        tree=tree.directory / "root",
+        read={**box.read, inside: script},
+        write={**box.write, "/out": out},
+    )
     try:
-        process.run(argv, timeout=COMPILING, log=log, env=image_workspace.environment())
+        sandbox.run(box, ("sh", inside, *words), work=work, log=log)
     except ToolError as error:
         text = log.read_text(encoding="utf-8", errors="replace")
         if image_log.is_full(text):
@@ -162,7 +194,14 @@ def run_script(name: str, tree: KeptTree, log: Path, *words: str | Path) -> None
         wrong = [line.strip() for line in text.splitlines() if ": error: " in line]
         wrong = wrong or [line for line in text.splitlines() if line.startswith(own)]
         first = wrong[0] if wrong else "; ".join(text.strip().splitlines()[-LOG_LINES:])
-        raise InputError(f"the source does not compile: {first.replace('/build/', '')}") from error
+        if sandbox.STOPPED in error.message:
+            first = error.message
+        first = printable(first.replace("/build/", ""))
+        raise InputError(f"the source does not compile: {first}") from error
+    try:
+        return sandbox.take(out, names, most=MOST)
+    except InputError as error:
+        raise InputError(f"what was built is not used: {error.message}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

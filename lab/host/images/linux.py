@@ -2,12 +2,14 @@
 
 ::
 
-    images/.tree-linux-RELEASE-KEY/    root/ (compiler, ccache), source-KEY/ (checkout, objects)
+    images/.tree-linux-RELEASE-KEY/    root/ (compiler), source-KEY/ (commit, linux/ with objects)
     kernels/DIGEST                     a kernel that was built
     kernels/DIGEST.driver-KEY/         the driver of virtual time for it
     kernels/commit-KEY                 the digest of a commit's kernel
 
-The user's repository is only read: the lab's checkout has its own index, and borrows its objects. A
+The user's repository is only read. The makefiles of a commit run in a sandbox. The objects of one
+commit are kept, for those that descend from it: each of them is built in an overlay that is thrown
+away, so a commit's code reaches its descendants only, which have it in their history anyway. A
 commit that changes no file of the kernel gives the same bytes as the one before it.
 """
 
@@ -28,9 +30,11 @@ from lab.core.units import MIB
 from lab.host.images import buildtree, virtual_time
 from lab.host.images import recipes as image_recipes
 from lab.host.images import workspace as image_workspace
+from lab.host.images.sandbox import Box
 from lab.host.images.series import GIT, said
 from lab.host.images.store import Progress
-from lab.host.system import files, leftovers, made, paths, process
+from lab.host.system import files, leftovers, paths, process
+from lab.host.system import made as making
 from lab.host.system.process import ProcessResult
 
 SCRIPT: Final = "linux.sh"
@@ -123,11 +127,14 @@ def built(
             if (kernel := _known(known)) is not None:
                 return kernel
             image_workspace.check_space(plan.key, FREE)
-            progress(f"checking out {which.sha[:12]}", None)
-            _check_out(repository, which, source)
-            progress(f"building Linux of {which.sha[:12]} ({which.title})", None)
             with image_workspace.workspace("linux") as work:
-                kernel = _compiled(tree, source, work)
+                progress(f"checking out {which.sha[:12]}", None)
+                below = _below(repository, which, source)
+                _check_out(repository, which, work, below)
+                progress(f"building Linux of {which.sha[:12]} ({which.title})", None)
+                kernel = _compiled(tree, work, source if below else None)
+                if below is None:
+                    _keep(work, which, source)
             files.write(known, kernel.name)
             return kernel
 
@@ -148,47 +155,92 @@ def _known(known: Path) -> Path | None:
     return kernel if there else None
 
 
-def _check_out(repository: Path, which: Commit, source: Path) -> None:
-    """Check a commit out; git rewrites only the files that differ, so make builds only these.
+_COMMIT: Final = "commit"
 
-    The checkout begins anew if it is of another repository that was at the same path.
+
+def _below(repository: Path, which: Commit, source: Path) -> str | None:
+    """Return the commit whose objects are kept, if this one descends from it."""
+    try:
+        sha = (source / _COMMIT).read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    done = _git(repository, "merge-base", "--is-ancestor", sha, which.sha)
+    return None if done.status else sha
+
+
+def _check_out(repository: Path, which: Commit, work: Path, below: str | None) -> None:
+    """Write a commit to ``work/linux``; ``below``: what it changes of that one, to
+    ``work/changed``.
+
+    The index is the lab's own, and no hook runs.
     """
-    words = ("checkout", "--quiet", "--force", "--detach", which.sha)
-    if source.is_dir():
-        (source / ".git/index.lock").unlink(missing_ok=True)  # of a killed git; we hold our lock
-        if not _git(source, *words).status:
-            return
+    made = work / "linux" if below is None else work / "changed/files"
+    made.mkdir(parents=True)
+    git_dir = _said(repository, which, "rev-parse", "--absolute-git-dir").strip()
+    own = (f"--git-dir={git_dir}", f"--work-tree={made}", "-c", "core.fsmonitor=false")
+    index = work / "index"
+    _said(repository, which, *own, "read-tree", which.sha, index=index)
+    if below is None:
+        _said(repository, which, *own, "checkout-index", "--all", index=index)
+        return
+    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", below, which.sha)
+    removed = _said(repository, which, *words, "--diff-filter=D")
+    (work / "changed/removed").write_text(removed, encoding="utf-8")
+    changed = _said(repository, which, *words, "--diff-filter=d")
+    _said(repository, which, *own, "checkout-index", "-z", "--stdin", index=index, stdin=changed)
+
+
+def _keep(work: Path, which: Commit, source: Path) -> None:
+    """Keep the source that was built with its objects, for commits that descend from it."""
+    made = work / "kept"
+    made.mkdir()
+    files.move(work / "linux", made / "linux")
+    (made / _COMMIT).write_text(which.sha, encoding="ascii")
     leftovers.discard(source)
-    with made.making(source) as part:
-        clone = ("clone", "--quiet", "--shared", "--no-checkout", "--template=", ".", str(part))
-        for place, given in ((repository, clone), (part, words)):
-            done = _git(place, *given)
-            if image_log.is_full(done.stderr):
-                raise image_workspace.disk_full(which.sha[:12])
-            if done.status:
-                raise InputError(
-                    f"the commit {which.sha[:12]} could not be checked out: {said(done)}"
-                )
-        files.move(part, source)
+    files.move(made, source)
 
 
-def _compiled(tree: buildtree.KeptTree, source: Path, work: Path) -> Path:
-    """Build the checked-out source; return the kernel's place."""
-    out, sources = work / "out", work / "driver"
-    out.mkdir()
-    sources.mkdir()
+def _said(
+    repository: Path,
+    which: Commit,
+    *words: str,
+    index: Path | None = None,
+    stdin: str = "",
+) -> str:
+    """Return what git prints; ``InputError``, or ``HostError`` for a full disk: it failed."""
+    done = _git(repository, *words, index=index, stdin=stdin)
+    if image_log.is_full(done.stderr):
+        raise image_workspace.disk_full(which.sha[:12])
+    if done.status:
+        raise InputError(f"the commit {which.sha[:12]} could not be checked out: {said(done)}")
+    return done.stdout
+
+
+def _compiled(tree: buildtree.KeptTree, work: Path, below: Path | None) -> Path:
+    """Build the source that was checked out, over ``below`` if given; return the kernel's place."""
+    place, sources, build = work / "made", work / "driver", work / "build"
+    for directory in (place, sources, build):
+        directory.mkdir()
     for name in virtual_time.BUILT_FROM:
         shutil.copyfile(virtual_time.SOURCES / name, sources / name)
-    config = image_recipes.directory() / CONFIG
-    buildtree.run_script(SCRIPT, tree, work / "log", source, out, sources, config)
-    data = (out / "bzImage").read_bytes()
-    (out / "bzImage").unlink()  # the driver is left
+    read = {"/driver": sources, "/config": image_recipes.directory() / CONFIG}
+    write = {"/build": build}
+    if below is None:
+        box = Box(read=read, write={**write, "/linux": work / "linux"})
+    else:
+        changed = {"/changed": work / "changed"}
+        box = Box(read=read | changed, write=write, over={"/linux": below / "linux"})
+    names = ("bzImage", *virtual_time.DRIVER)
+    found = buildtree.run_script(SCRIPT, tree, place, box, names=names)
+    data = found.pop("bzImage")
     kernel = paths.kernels() / hashlib.sha256(data).hexdigest()
     driver = virtual_time.own_driver(kernel)
     files.make_directory(paths.kernels())
     if not driver.is_dir():
-        with made.making(driver) as part:
-            shutil.copytree(out, part)
+        with making.making(driver) as part:
+            part.mkdir()
+            for name, content in found.items():
+                (part / name).write_bytes(content)
             files.publish(part, driver)
     files.write(kernel, data)
     return kernel
@@ -205,13 +257,16 @@ def _commits(done: ProcessResult) -> list[Commit]:
     ]
 
 
-def _git(place: Path, *words: str) -> ProcessResult:
-    """Run git in the user's repository, or in the checkout of it, with the user's settings."""
+def _git(place: Path, *words: str, index: Path | None = None, stdin: str = "") -> ProcessResult:
+    """Run git in the user's repository, with the user's settings; ``index``: instead of its own."""
+    *env, program = GIT
+    own = [] if index is None else [f"GIT_INDEX_FILE={index}"]
     try:
         return process.run(
-            [*GIT, "-C", place, *words],
+            [*env, *own, program, "-C", place, *words],
             check=False,
             timeout=600,
+            stdin=stdin,
             env={"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"},
         )
     except ToolError as error:

@@ -6,6 +6,9 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def started_ticks(pid: int) -> int:
@@ -25,6 +28,27 @@ def is_stopped(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[:1] in (["T"], ["t"])
+
+
+def family(pid: int) -> dict[int, int]:
+    """Return a process and all below it, with the bytes of memory that each has."""
+    children: dict[int, list[int]] = {}
+    memory: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError, ValueError, IndexError):
+            stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+            fields = stat.rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+            memory[int(entry.name)] = int(fields[21]) * _PAGE
+    found, new = dict[int, int](), [pid]
+    while new:
+        one = new.pop()
+        if one in memory and one not in found:
+            found[one] = memory[one]
+            new += children.get(one, [])
+    return found
 
 
 def used_paths(below: Path) -> set[Path]:

