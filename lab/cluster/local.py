@@ -130,8 +130,7 @@ def down() -> list[str]:
     ended = []
     for record in alive():
         pid = record["pid"]
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+        pids.send(pid, signal.SIGTERM)
         clock.wait_until(
             partial(_gone, pid), timeout=2 * ENDING, reason=f"the cluster of process {pid} to end"
         )

@@ -12,6 +12,7 @@ from typing import Final
 from lab.compile.guest.cloud_init import Identity, meta_data, user_data
 from lab.compile.guest.disks import NO_DISKS, Plugged, disk_files, disk_steps
 from lab.compile.guest.domain_xml import NAME, Machine, Virtual, domain_xml
+from lab.core import qemu_img
 from lab.core.units import MIB
 from lab.model.execution.procedure import (
     GuestCommand,
@@ -346,7 +347,7 @@ def _places(site: Site) -> tuple[Step, ...]:
 def _overlay(base: str, path: str) -> HostCommand:
     return HostCommand(
         label="root disk over the image",
-        argv=("qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "qcow2", path),
+        argv=qemu_img.overlay(base, path),
         creates=(path,),
     )
 

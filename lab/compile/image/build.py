@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
 
+from lab.core import qemu_img
 from lab.core.errors import ToolError
 from lab.core.units import MIB
 from lab.core.versions import age
@@ -114,9 +115,8 @@ def compile_build(
         remove_root=namespaced(("rm", "-rf", f"{work}/{IMAGE.root}"), root=root),
         # debugfs splits its commands at blanks, so names are relative to the working directory
         read_back=namespaced(("debugfs", "-f", "read_back", "disk.raw"), root=root),
-        convert=(
-            *("qemu-img", "convert", "-f", "raw", "-O", "qcow2"),
-            *(f"{work}/disk.raw", f"{work}/image/disk.qcow2"),
+        convert=qemu_img.convert(
+            f"{work}/disk.raw", qemu_img.RAW, f"{work}/image/disk.qcow2", qemu_img.QCOW2
         ),
     )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.compile.guest.program import EVIDENCE, evidence
+from lab.core import qemu_img
 from lab.core.errors import (
     GuestError,
     HostError,
@@ -181,8 +182,7 @@ class LiveBackend:
                 root = self.record.path / snapshots.ROOT
                 # A snapshot's root disk must depend only on its image: merge the overlays in
                 # between.
-                rebase = ("qemu-img", "rebase", "-f", "qcow2", "-b", step.over, "-F", "qcow2")
-                process.run((*rebase, str(root)), timeout=120)
+                process.run(qemu_img.rebase(root, step.over), timeout=120)
             snapshots.publish(
                 place,
                 step.key,
@@ -308,7 +308,7 @@ class LiveBackend:
     def wipe_disk(self, step: WipeDisk) -> None:
         """Zero a disk through QEMU's block layer, and check that its file has no data extents."""
         self._hypervisor.wipe(step.serial, step.size)
-        asked = process.run(("qemu-img", "map", "-U", "--output=json", step.path), timeout=60)
+        asked = process.run(qemu_img.extents(step.path, qemu_img.format_of(step.path)), timeout=60)
         left = sum(e["length"] for e in json.loads(asked.stdout) if e["data"] or not e["zero"])
         if left:
             raise GuestError(

@@ -6,7 +6,6 @@ found from the directory.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ from secrets import token_hex
 
 from lab.core.errors import GuestError, HostError, InputError, unwritable
 from lab.host.system import clock, files, leftovers, paths, unfinished
-from lab.host.system.pids import started_ticks
+from lab.host.system.pids import is_ours, send, started_ticks
 
 RECORD = "guest.json"
 PANIC = "Kernel panic - not syncing"
@@ -165,7 +164,8 @@ def _pids(directory: Path, programs: tuple[bytes, ...]) -> list[int]:
     """Return this user's processes that run such a program and have the directory's name as
     argument.
 
-    The name is random, so no other process has it by accident.
+    The name is random, so no other process has it by accident. Other users' processes may have it
+    on purpose.
     """
     wanted = os.fsencode(directory) + b"/"
     found = []
@@ -176,7 +176,8 @@ def _pids(directory: Path, programs: tuple[bytes, ...]) -> list[int]:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if any(p in words[0] for p in programs) and any(wanted in word for word in words[1:]):
+        named = any(p in words[0] for p in programs) and any(wanted in w for w in words[1:])
+        if named and is_ours(int(entry.name)):
             found.append(int(entry.name))
     return found
 
@@ -194,8 +195,7 @@ def is_owned(record: GuestRecord) -> bool:
 def kill(directory: Path) -> None:
     """Kill the guest's QEMU with SIGKILL, and wait for its end."""
     for pid in qemu_pids(directory):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        send(pid, signal.SIGKILL)
     clock.wait_until(
         lambda: None if qemu_pids(directory) else True,
         timeout=KILLED,
@@ -220,8 +220,7 @@ def _end(directory: Path, programs: tuple[bytes, ...], grace: float) -> None:
             return
         ended |= {pid: ticks for pid in pids if (ticks := started_ticks(pid))}
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, kind)
+            send(pid, kind)
         # A stopped process reacts only to SIGKILL. QEMU may still have to write out memory.
         # A process that ends has no command line any more, but still its files.
         deadline = clock.now() + (grace if kind == signal.SIGTERM else KILLED)

@@ -25,6 +25,7 @@ from typing import Any, Final
 from lab.compile.image import build as image_build
 from lab.compile.image import log as image_log
 from lab.compile.image.series import REBUILD, TREE, BuildTree, Target, depends, images_key
+from lab.core import qemu_img
 from lab.core.errors import HostError, InputError, ToolError
 from lab.core.printable import printable
 from lab.core.units import MIB
@@ -303,8 +304,7 @@ def _replace(image: Image, target: Target, built: Mapping[str, bytes], work: Pat
     made, raw, new = work / "image", work / "disk.raw", work / "new"
     made.mkdir()
     new.mkdir()
-    convert = ("qemu-img", "convert", "-O")
-    process.run([*convert, "raw", image.disk, raw], timeout=600)
+    process.run(qemu_img.convert(image.disk, qemu_img.QCOW2, raw, qemu_img.RAW), timeout=600)
     places = _places(image, target, built, work)
     script = []
     for name, place in places.items():
@@ -324,7 +324,9 @@ def _replace(image: Image, target: Target, built: Mapping[str, bytes], work: Pat
         back = new / f"{name}.back"
         if not back.exists() or back.read_bytes() != (new / name).read_bytes():
             raise HostError(f"'{name}' could not be written to the image '{image.name}'")
-    process.run([*convert, "qcow2", raw, made / "disk.qcow2"], timeout=600)
+    process.run(
+        qemu_img.convert(raw, qemu_img.RAW, made / "disk.qcow2", qemu_img.QCOW2), timeout=600
+    )
     shutil.copyfile(image.kernel, made / "kernel")
     shutil.copyfile(image.initrd, made / "initrd")
 

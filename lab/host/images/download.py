@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
+from lab.core import qemu_img
 from lab.core.errors import HostError, InputError, ToolError
 from lab.core.units import MIB
 from lab.host.images import archive as image_archive
@@ -275,8 +276,7 @@ def _as_qcow2(fetched: Path, work: Path, source: str) -> Path:
     if _kind(fetched, source) == "qcow2":
         return fetched
     disk = work / "disk.qcow2"
-    argv = ("qemu-img", "convert", "-f", "raw", "-O", "qcow2", str(fetched), str(disk))
-    process.run(argv, timeout=1800)
+    process.run(qemu_img.convert(fetched, qemu_img.RAW, disk, qemu_img.QCOW2), timeout=1800)
     return disk
 
 
@@ -286,9 +286,7 @@ def _kind(fetched: Path, source: str) -> str:
     with fetched.open("rb") as file:
         head = file.read(1024)
     kind = disk_format(head, source=source)
-    run = process.run(
-        ("qemu-img", "info", "-f", kind, "--output=json", str(fetched)), timeout=60, check=False
-    )
+    run = process.run(qemu_img.info(fetched, kind), timeout=60, check=False)
     if run.status != 0:
         tail = (run.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise InputError(f"'{source}' is not an image that QEMU can read: {tail}")

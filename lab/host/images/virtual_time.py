@@ -17,6 +17,7 @@ from typing import Final
 import drive
 from drive import cpio, region, sealed
 from lab.compile.image.build import further_archive, namespaced
+from lab.core import qemu_img
 from lab.core.errors import HostError, InputError, ToolError
 from lab.core.units import MIB
 from lab.host.images import packages as image_packages
@@ -117,7 +118,7 @@ def _base(image: Image, say: Say) -> Path:
         return base if base.is_file() else None
 
     def make(part: Path) -> Path:
-        process.run(["qemu-img", "convert", "-O", "raw", str(image.disk), str(part)], timeout=600)
+        process.run(qemu_img.convert(image.disk, qemu_img.QCOW2, part, qemu_img.RAW), timeout=600)
         size = part.stat().st_size
         os.truncate(part, -(-size // region.ALIGNMENT) * region.ALIGNMENT)
         digest = region.digest(part)

@@ -1,4 +1,8 @@
-"""Processes by id, ``proc(5)``: start time, and whether it is stopped."""
+"""Processes by id, ``proc(5)``: whose they are, start time, state, signals.
+
+Any user of the host may start a process with any name and any arguments, such as the paths of the
+lab. So the lab looks at processes of its own user only.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,33 @@ from pathlib import Path
 from typing import Final
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def is_ours(pid: int) -> bool:
+    """Return whether a process is of this user, by its real user id."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        return int(status.partition("\nUid:")[2].split(maxsplit=1)[0]) == os.getuid()
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def send(pid: int, kind: int) -> bool:
+    """Send a signal to a process; false: it is gone, or it is another user's."""
+    try:
+        os.kill(pid, kind)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def send_to_group(pid: int, kind: int) -> bool:
+    """Send a signal to a process group; false: it is gone, or another user's."""
+    try:
+        os.killpg(pid, kind)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def started_ticks(pid: int) -> int:
@@ -54,7 +85,7 @@ def family(pid: int) -> dict[int, int]:
 def used_paths(below: Path) -> set[Path]:
     """Return paths below a directory that a process has open, or has on its command line.
 
-    Processes of other users are seen by root only.
+    Open files of other users' processes are seen by root only. Their command lines are ignored.
     """
     found: set[Path] = set()
     begin = f"{below}/"
@@ -65,6 +96,8 @@ def used_paths(below: Path) -> set[Path]:
             for descriptor in (process / "fd").iterdir():
                 with suppress(OSError):
                     found |= _below(str(descriptor.readlink()), begin)
+        if not is_ours(int(process.name)):
+            continue
         with suppress(OSError):
             line = (process / "cmdline").read_bytes().decode(errors="replace")
             found |= {path for word in line.split("\0") for path in _below(word, begin)}

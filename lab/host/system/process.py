@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
 from lab.core.errors import HostError, ToolError, full
-from lab.host.system import clock
+from lab.host.system import clock, pids
 
 TAKES: Final = 60.0
 """Timeout in seconds for a child to read a command; then it is killed."""
@@ -41,9 +41,7 @@ class ProcessResult:
 def _kill_group(process: subprocess.Popen[str]) -> None:
     """Kill a process and its children; it leads its own session."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, kind)
-        except ProcessLookupError:
+        if not pids.send_to_group(process.pid, kind):
             break
         try:
             process.wait(timeout=5)
@@ -252,8 +250,7 @@ class Child:
 
     def _kill(self, fate: str) -> None:
         self.fate = self.fate or fate
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        pids.send_to_group(self._process.pid, signal.SIGKILL)
 
     def tell(self, line: str) -> None:
         """Write it a line; if it has died, its exit status shows that.
@@ -355,8 +352,7 @@ class Daemon:
         for kind in (signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is not None:
                 return
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, kind)
+            pids.send_to_group(self._process.pid, kind)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=grace)
 

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Final
 from xml.etree import ElementTree as ET
 
+from lab.core import qemu_img
 from lab.model.execution.procedure import AskServer, BuildPlugin, HostCommand, StartServer, Step
 from lab.model.plugin import Problem
 from lab.model.scenario.document import (
@@ -142,7 +143,7 @@ def create_file(disk: Disk, path: str) -> tuple[HostCommand, ...]:
     return (
         HostCommand(
             label=f"create {path.rpartition('/')[2]}",
-            argv=("qemu-img", "create", "-q", "-f", disk.format, *options, path, str(disk.size)),
+            argv=qemu_img.create(disk.format, path, disk.size, options),
             creates=(path,),
         ),
     )
