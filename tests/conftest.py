@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from lab.host.system import paths
 from tests import distribution
 from tests.fakes import EMPTY_SVG, Cli, LabServer
 
@@ -56,6 +58,16 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     drawing = SimpleNamespace(vegalite_to_svg=lambda spec: EMPTY_SVG)
     monkeypatch.setitem(sys.modules, "vl_convert", drawing)
     monkeypatch.setattr("lab.report.html.site._vega", str)  # which would remember an empty one
+
+
+@pytest.fixture(autouse=True)
+def _judged_apart(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test without a home of its own leaves nothing in the user's cache of judged runs."""
+    usual = paths.judged
+    apart = tmp_path_factory.getbasetemp() / "judged"
+    monkeypatch.setattr(paths, "judged", lambda: usual() if os.environ.get("LAB_HOME") else apart)
 
 
 @pytest.fixture

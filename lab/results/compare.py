@@ -6,7 +6,8 @@ from lab.analysis.compare import Side, compare
 from lab.core.errors import InputError
 from lab.model.result.comparison import Comparison
 from lab.results.agreement import agreement_of
-from lab.results.documents import result_of, understood
+from lab.results.documents import understood
+from lab.results.judged import result_of
 from lab.store.runs import RunStore
 
 

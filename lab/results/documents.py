@@ -365,22 +365,19 @@ def typed_names(store: RunStore) -> tuple[str, str]:
     return scenario, run
 
 
-@understood
-def summary(store: RunStore) -> dict[str, Any]:
-    """Return a run's entry for a list, from its stored result if there is one."""
-    run, state = store.load_state()
-    result = (store.load_result() if state is RunState.FINISHED else None) or result_of(store)
+def row_of(result: Result) -> dict[str, Any]:
+    """Return the entry of a list."""
     verdicts = [c.verdict for c in result.claims]
     return {
-        "id": run.id,
-        "scenario": run.scenario,
-        "started": run.started,
-        "finished": run.finished,
+        "id": result.run.id,
+        "scenario": result.run.scenario,
+        "started": result.run.started,
+        "finished": result.run.finished,
         "cells": len(result.cells),
         "ended": sum(c.outcome is not Outcome.SKIPPED for c in result.cells),
         "holds": verdicts.count(Verdict.HOLDS),
         "refuted": verdicts.count(Verdict.REFUTED),
         "other": len(verdicts) - verdicts.count(Verdict.HOLDS) - verdicts.count(Verdict.REFUTED),
         "state": result.run.state.value,
-        "directory": str(store.directory),
+        "directory": result.run.directory,
     }

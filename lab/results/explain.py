@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import median
 
 from lab.analysis import measure
 from lab.analysis.predict import explanations
 from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id
-from lab.model.result.document import CellResult, MemberCounters
+from lab.model.result.document import CellResult, MemberCounters, Result
 from lab.model.result.explanation import CellExplanation, Explanation, MemberBytes
 from lab.results.documents import result_of, understood
 from lab.store.runs import RunStore
@@ -23,9 +24,11 @@ def explanation_of(compiled: Compiled) -> tuple[CellExplanation, ...]:
 
 
 @understood
-def explanation_of_run(run: RunStore) -> tuple[CellExplanation, ...]:
+def explanation_of_run(
+    run: RunStore, judge: Callable[[RunStore], Result] = result_of
+) -> tuple[CellExplanation, ...]:
     """Explain every cell of a run, with measured values and the members' counters."""
-    results = {cell.id: cell for cell in result_of(run).cells}
+    results = {cell.id: cell for cell in judge(run).cells}
     found = []
     for stored, *_ in run.load_run().points:
         result = results[stored.id]

@@ -14,8 +14,9 @@ from lab.model.scenario.document import Cell
 from lab.report.export.markdown import summary
 from lab.report.export.openmetrics import openmetrics as metrics
 from lab.results import tables as archive
-from lab.results.documents import result_of, understood
+from lab.results.documents import understood
 from lab.results.fio_tree import fio_tree
+from lab.results.judged import result_of
 from lab.results.junit import junit_of
 from lab.results.script import script_of
 from lab.store import bundles, names

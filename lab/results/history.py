@@ -9,7 +9,8 @@ from lab.analysis.series import history
 from lab.core.errors import InputError
 from lab.model.result.document import contended
 from lab.model.result.history import History, Point
-from lab.results.documents import result_of, understood
+from lab.results.documents import understood
+from lab.results.judged import result_of
 from lab.store import runs as store
 from lab.store.runs import RunStore
 

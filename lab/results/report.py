@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from lab import __version__
 from lab.analysis import measure
-from lab.analysis.predict import explanations
 from lab.analysis.suites import SuiteTest
 from lab.core.base import KEPT
 from lab.core.errors import InputError
@@ -26,6 +25,7 @@ from lab.core.units import format_seconds, shortened
 from lab.host.system import files, untrusted
 from lab.model.matrix.record import JobState, MatrixResult
 from lab.model.result.document import CellResult, Outcome, Result, RunState
+from lab.model.result.explanation import Explanation
 from lab.model.result.measurement import COUNTERS, Check
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
@@ -35,8 +35,8 @@ from lab.report.content.document import Attempt, Evidence, Page, PageCell, PageT
 from lab.report.content.reliability import steps
 from lab.report.export.shell import cell_script
 from lab.results.again import again
-from lab.results.documents import result_of, tests_of_run, typed_names, understood
-from lab.results.explain import beside
+from lab.results.documents import tests_of_run, typed_names, understood
+from lab.results.judged import explanation_of_run, result_of
 from lab.results.trend import regressions_of
 from lab.store import bundles
 from lab.store.runs import RunStore, StoredCell
@@ -59,6 +59,7 @@ def page_of(store: RunStore, lab: str = "lab", typed: tuple[str, str] | None = N
     run, result = store.load_run(), result_of(store)
     scenario, name = typed or typed_names(store)
     results = {cell.id: cell for cell in result.cells}
+    explained = {cell.id: cell.workloads for cell in explanation_of_run(store)}
     tests = tests_of_run(store, result)
     return Page(
         result=result,
@@ -70,7 +71,7 @@ def page_of(store: RunStore, lab: str = "lab", typed: tuple[str, str] | None = N
         claims=run.claims,
         cells=tuple(
             _cell(
-                *(store, seeds, results[seeds[0].id]),
+                *(store, seeds, results[seeds[0].id], explained[seeds[0].id]),
                 [t for t in tests if t.cell == seeds[0].id],
                 again(seeds[0], seeds[0], run, scenario, lab),
             )
@@ -102,6 +103,7 @@ def _cell(
     store: RunStore,
     seeds: Sequence[StoredCell],
     result: CellResult,
+    explained: tuple[Explanation, ...],
     tests: Sequence[SuiteTest],
     command: str,
 ) -> PageCell:
@@ -109,7 +111,6 @@ def _cell(
     stored = seeds[0]
     raws = [store.raw(store.cell_directory(one.id)) for one in seeds]
     raw = raws[0]
-    explained = explanations(stored.cell, measure.busy_shares(stored.cell, raw))
     procedure = store.load_procedure(store.cell_directory(stored.id))
     attempts = [_attempt(store, path) for one in seeds for path in store.attempts(one.id)]
     failed = result.outcome in (Outcome.FAILED, Outcome.LOST)
@@ -127,7 +128,7 @@ def _cell(
     return PageCell(
         result=result,
         cell=stored.cell,
-        explanations=tuple(beside(e, result) for e in explained),
+        explanations=explained,
         series=tuple(
             one if len(seeds) == 1 else one.model_copy(update={"trial": number})
             for number, (seed, own) in enumerate(zip(seeds, raws, strict=True), 1)

@@ -15,7 +15,8 @@ from lab.model.execution.procedure import SOURCES, AttachDisk, BuildPlugin, Star
 from lab.plugins import catalog
 from lab.report.export.shell import as_script
 from lab.results.again import again
-from lab.results.documents import result_of, understood
+from lab.results.documents import understood
+from lab.results.judged import result_of
 from lab.store.runs import RunStore, StoredCell, StoredRun
 
 _DIRECTORY: Final = "@DIRECTORY@"

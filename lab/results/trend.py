@@ -17,7 +17,8 @@ from lab.model.result.document import CellResult, Outcome, Result
 from lab.model.scenario.claim import matches
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
-from lab.results.documents import result_of, understood
+from lab.results.documents import understood
+from lab.results.judged import result_of
 from lab.store.runs import RunStore, StoredRun
 
 FACTS: Final = ("accelerator", "qemu", "libvirt", "lab")

@@ -19,6 +19,7 @@ from lab.model.image.manifest import Image
 from lab.model.result.document import Result
 from lab.model.scenario.document import AutoTrials, Cell
 from lab.model.scenario.guest import Guest, System
+from lab.results import judged
 from lab.results.documents import result_of
 from lab.results.noise import noise_of
 from lab.run.environment import host_facts, image_facts, source_facts
@@ -184,7 +185,7 @@ def run_scenario(
     with ExitStack() as held:
         if resume is not None:
             held.enter_context(resume.hold())
-        return _run_scenario(
+        done = _run_scenario(
             compiled,
             texts=texts,
             out=out,
@@ -196,6 +197,8 @@ def run_scenario(
             ready=ready,
             then=then,
         )
+    judged.keep(done.store, done.result)
+    return done
 
 
 def _run_scenario(

@@ -14,7 +14,7 @@ from lab.host.guest import registry as guests
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import sessions, suspend
 from lab.host.system import keys, leftovers, process
-from lab.store import reuse
+from lab.store import judgements, reuse
 from lab.store import runs as store
 
 
@@ -103,7 +103,8 @@ def sweep() -> list[str]:
     """Remove leftovers of dead labs and workers; return their names."""
     removed = guests.collect_garbage() + snapshots.collect_garbage() + guests.collect_homes()
     removed += leftovers.remove(leftovers.every())
-    return removed + store.collect_garbage() + reuse.collect_garbage()
+    removed += store.collect_garbage() + reuse.collect_garbage()
+    return removed + judgements.collect_garbage()
 
 
 def collect(*, dry_run: bool) -> list[str]:

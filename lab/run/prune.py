@@ -22,7 +22,7 @@ from lab.host.system import files, leftovers, made, makers, paths
 from lab.host.system.pids import used_paths
 from lab.model.result.pruning import Item, Kind, Pruning
 from lab.run.preparation.images import in_use
-from lab.store import reuse
+from lab.store import judgements, reuse
 from lab.store import runs as store
 
 _ORDER: Final = list(Kind)
@@ -91,6 +91,7 @@ def carry_out(planned: Pruning, say: Callable[[Item], None]) -> Pruning:
         items.append(item.model_copy(update={"remove": not why, "why": why or item.why}))
     if any(item.kind is Kind.RUN for item in planned.items if item.remove):
         reuse.collect_garbage()  # entries whose cell is gone
+        judgements.collect_garbage()
     return planned.model_copy(update={"after": left, "done": True, "items": tuple(items)})
 
 
@@ -104,6 +105,8 @@ def _remove(item: Item) -> str:
     try:
         if item.kind is Kind.IMAGE:
             images.remove(path.name, in_use=in_use())
+        elif item.kind is Kind.JUDGEMENTS:
+            judgements.clear()
         elif item.kind is Kind.RUN:
             with makers.hold(path), made.making(path) as aside:
                 files.move(path, aside)
@@ -149,6 +152,8 @@ def _found() -> Iterator[_Found]:
     for path in _visible(paths.sealed()):
         if _KEPT_NAMES.fullmatch(path.name):
             yield _one(Kind.SNAPSHOT if path.name.startswith("snapshot") else Kind.KIT, path)
+    if _visible(paths.judged()):
+        yield _one(Kind.JUDGEMENTS, paths.judged())
     for path in _visible(paths.kernels()):
         yield _one(Kind.KERNEL, path)
     for path in sorted(paths.images().glob(f"{images.TREE}*")):

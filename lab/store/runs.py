@@ -39,7 +39,7 @@ from lab.model.result.stored import StoredCell as StoredCell
 from lab.model.result.stored import StoredOutcome as StoredOutcome
 from lab.model.result.stored import StoredRun as StoredRun
 from lab.model.scenario.document import Cell
-from lab.store import names
+from lab.store import judgements, names
 from lab.store.files import RunFiles
 
 
@@ -283,32 +283,12 @@ class RunStore:
         files.write(self.directory / "result.json", text)
 
 
-def _there(directory: Path) -> list[Path]:
-    """Return the entries of a directory of runs; empty: it does not exist."""
-    try:
-        return sorted(path for path in directory.iterdir() if not path.name.startswith("."))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise InputError(
-            f"'{directory}' cannot be read: {error.strerror}",
-            hint="runs are stored there; LAB_HOME names another place",
-        ) from error
-
-
 def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
     """Yield every directory of a run, newest first; reading a directory that is no run is an error.
 
     ``InputError``: the directory of all runs cannot be read.
     """
-    found = [
-        path
-        for parent in directories or (paths.runs(),)
-        for path in _there(parent)
-        if path.is_dir()
-    ]
-    found.sort(key=lambda directory: names.age(directory.name), reverse=True)
-    yield from (RunStore(d) for d in found)
+    yield from (RunStore(d) for d in judgements.directories(directories))
 
 
 def collect_garbage() -> list[str]:

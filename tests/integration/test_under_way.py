@@ -19,8 +19,9 @@ from lab.model.scenario.claim import Verdict
 from lab.report.content.reliability import caveats, steps
 from lab.report.html.page import run_page
 from lab.results.compare import comparison_of
-from lab.results.documents import result_of, summary
+from lab.results.documents import result_of
 from lab.results.history import history_of
+from lab.results.judged import summary
 from lab.results.junit import junit_of
 from lab.results.noise import noise_here
 from lab.results.report import page_of, write_site

@@ -17,7 +17,8 @@ from lab.model.result.document import CellResult, Outcome, Result
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
-from lab.results.documents import result_of, summary
+from lab.results.documents import result_of
+from lab.results.judged import summary
 from lab.store import runs as store
 from lab.store.runs import RunStore, StoredCell, StoredOutcome
 from tests.fakes import SCENARIO, raw_of, stored_run

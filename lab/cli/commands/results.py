@@ -35,24 +35,16 @@ def list_(as_json: Json = False) -> None:
     Examples:
         lab results list
     """
-    from lab.core.errors import InputError
-    from lab.report.terminal.text import run_table
-    from lab.results.documents import summary
-    from lab.store import runs as store
+    from lab.report.terminal.runs import recorded_note, run_table
+    from lab.results.listing import every_row
 
-    rows, broken = [], list[str]()
-    for run in store.every():
-        try:
-            rows.append(summary(run))
-        except InputError as error:
-            broken.append(str(error))
-        else:
-            broken += run.warnings()
+    rows, broken = every_row(lambda sentence: _tell([sentence]))
     if as_json:
         print_json({"runs": rows, "broken": broken})
         return
     if rows:
         console().print(run_table(rows))
+        sys.stdout.write(recorded_note(rows))
     else:
         sys.stdout.write(_NO_RUN)
     _tell(broken)
@@ -82,7 +74,7 @@ def show(
         lab results show
         lab results show raid5-parity-last --json
     """
-    from lab.results.documents import result_of
+    from lab.results.judged import result_of
     from lab.store import runs as store
 
     run = store.find(name)

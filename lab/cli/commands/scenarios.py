@@ -233,7 +233,8 @@ def explain(
     """
     from lab.core.errors import InputError
     from lab.report.terminal.explanation import explanation_page
-    from lab.results.explain import explanation_of, explanation_of_run
+    from lab.results.explain import explanation_of
+    from lab.results.judged import explanation_of_run
     from lab.run.resume import require_same
     from lab.store import runs as store
 

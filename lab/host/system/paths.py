@@ -22,6 +22,7 @@ host      ``$XDG_CACHE_HOME/lab/host``    yes: facts about this host, found agai
 plugins   ``$XDG_CACHE_HOME/lab/plugins`` yes: compiled again; not while guests run
 kernels   ``$XDG_CACHE_HOME/lab/kernels`` yes: copied again; not while guests run
 sealed    ``$XDG_CACHE_HOME/lab/sealed``  yes: made again; not while guests run
+judged    ``$XDG_CACHE_HOME/lab/judged``  yes: runs are judged again
 ========  ==============================  ============================================
 
 ``LAB_HOME`` replaces them with one directory; tests and CI use that.
@@ -47,7 +48,7 @@ def places() -> tuple[Path, ...]:
     names."""
     of_runs = (images(), packages(), runs(), nights(), bisects(), site(), profiles(), schema())
     private = (keys(), tls(), tls().parent, guests(), outposts(), reuse(), clusters())
-    cached = (warm(), host(), plugins(), sealed(), kernels())
+    cached = (warm(), host(), plugins(), sealed(), kernels(), judged())
     inside = (host() / "capabilities", host() / "calibration")
     kept = (*images().glob(".tree-*"), *(d for d in nights().glob("*") if d.is_dir()))
     return (*of_runs, *private, *cached, *inside, *kept)
@@ -141,6 +142,11 @@ def plugins() -> Path:
 def sealed() -> Path:
     """Return the directory of virtual-time files: raw images, drivers, initramfs, snapshots."""
     return _base("XDG_CACHE_HOME", ".cache", "cache") / "sealed"
+
+
+def judged() -> Path:
+    """Return the directory of results and explanations of stored runs, judged once."""
+    return _base("XDG_CACHE_HOME", ".cache", "cache") / "judged"
 
 
 def kernels() -> Path:

@@ -15,6 +15,8 @@ class Kind(StrEnum):
 
     LEFTOVER = "leftover"
     """What a killed process was making. It is removed whatever space there is."""
+    JUDGEMENTS = "judgement"
+    """Results of runs, judged once."""
     SNAPSHOT = "snapshot"
     KERNEL = "kernel"
     KIT = "kit"

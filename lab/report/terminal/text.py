@@ -154,23 +154,6 @@ def version_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
     return table
 
 
-def run_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
-    """Return the table of ``lab results list``."""
-    table = plain_table("run", "cells", "holds", "refuted", "other", "state")
-    for row in rows:
-        table.add_row(
-            row["id"],
-            str(row["cells"])
-            if row["ended"] == row["cells"]
-            else f"{row['ended']} of {row['cells']}",
-            str(row["holds"]),
-            str(row["refuted"]),
-            str(row["other"]),
-            row["state"],
-        )
-    return table
-
-
 def doctor_table(findings: Sequence[Any]) -> PlainTable:
     """Return the table of ``lab doctor``."""
     table = PlainTable("state", "what", "detail", prose=True, heads=False)
