@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Final
@@ -23,10 +24,13 @@ GUEST_SHARE: Final = 0.08
 """Relative uncertainty of a drive's values: an emulated guest adds a millisecond per request."""
 
 
-def predictions(cell: Cell, busy: Mapping[str, float] | None = None) -> tuple[Prediction, ...]:
+def predictions(
+    cell: Cell, busy: Mapping[str, float] | None = None, kernel: str | None = None
+) -> tuple[Prediction, ...]:
     """Return a prediction for each metric that theory covers and the tool or the disks measure.
 
-    ``busy``: ``measure.busy_shares`` of a sealed cell, whose CPU time delays requests.
+    ``busy``: ``measure.busy_shares`` of a sealed cell, whose CPU time delays requests. ``kernel``:
+    the version of the guest's kernel, if known; otherwise what depends on it adds to the doubt.
 
     In virtual time theory follows the measured requests, so each value is the mean over the seeds
     of the cell's trials.
@@ -36,7 +40,8 @@ def predictions(cell: Cell, busy: Mapping[str, float] | None = None) -> tuple[Pr
         workload.name: counted | {m.name for m in catalog.workload(workload.tool).metrics}
         for workload in cell.workloads
     }
-    said = _means([_of_a_seed(one, busy) for one in _seeds(cell)])
+    kernel = kernel or named_kernel(cell)
+    said = _means([_of_a_seed(one, busy, kernel) for one in _seeds(cell)])
     return tuple(p for p in said if p.metric in measured[p.workload])
 
 
@@ -48,11 +53,19 @@ def _seeds(cell: Cell) -> list[Cell]:
     return list(reversed(alike.values()))
 
 
-def _of_a_seed(cell: Cell, busy: Mapping[str, float] | None) -> list[Prediction]:
+def named_kernel(cell: Cell) -> str | None:
+    """Return the version in the name of the kernel's package, if it has one."""
+    found = re.fullmatch(r"linux-image-(\d+\.\d+.*)", cell.guest.kernel or "")
+    return found.group(1) if found else None
+
+
+def _of_a_seed(
+    cell: Cell, busy: Mapping[str, float] | None, kernel: str | None
+) -> list[Prediction]:
     bare = tuple(_of_the_drive(cell))
     done = {p.workload for p in bare}
     rest = {name: work for name, work in works(cell).items() if name not in done}
-    return [*_with_guest(cell, theory.predict(cell, rest, busy, drives_of(cell))), *bare]
+    return [*_with_guest(cell, theory.predict(cell, rest, busy, drives_of(cell), kernel)), *bare]
 
 
 def _means(each: Sequence[Sequence[Prediction]]) -> Iterator[Prediction]:
@@ -120,13 +133,16 @@ def works(cell: Cell) -> dict[str, theory.SequentialLoad | theory.Load]:
     return found
 
 
-def explanations(cell: Cell, busy: Mapping[str, float] | None = None) -> tuple[Explanation, ...]:
-    """Return an explanation of every workload, or why not. ``busy``: see `predictions`."""
+def explanations(
+    cell: Cell, busy: Mapping[str, float] | None = None, kernel: str | None = None
+) -> tuple[Explanation, ...]:
+    """Return an explanation of every workload, or why not. ``busy``, ``kernel``: see
+    `predictions`."""
     known, shares = works(cell), busy or {}
     return tuple(
         theory.explain(
             *(cell, workload.name, known[workload.name], drives_of(cell)),
-            shares.get(workload.name, 0.0),
+            *(shares.get(workload.name, 0.0), kernel or named_kernel(cell)),
         )
         if workload.name in known
         else Explanation(
@@ -146,7 +162,7 @@ def durations(cell: Cell) -> dict[str, float]:
         if isinstance(work, theory.Load) and work.seconds is not None
     }
     rest = {name: work for name, work in known.items() if name not in timed}
-    said = theory.predict(cell, rest, drives=drives_of(cell))
+    said = theory.predict(cell, rest, drives=drives_of(cell), kernel=named_kernel(cell))
     return timed | {p.workload: p.value for p in said if p.metric == SECONDS.name}
 
 
@@ -208,6 +224,7 @@ def work_of(stream: Stream) -> theory.SequentialLoad | theory.Load:
         repeats=stream.repeats,
         jobs=stream.jobs,
         seed=stream.seed,
+        known=stream.known,
     )
 
 
@@ -220,7 +237,8 @@ def silences(cell: Cell) -> dict[str, str]:
         if workload.name in said:
             continue
         work = known.get(workload.name)
-        reason = theory.why_not(cell, work, drives_of(cell)) if work else None
+        own = drives_of(cell), named_kernel(cell)
+        reason = theory.why_not(cell, work, *own) if work else None
         if workload not in undisturbed(cell):
             reason = "theory has no rules for workloads after a fault"
         found[workload.name] = reason or f"theory has no rule for this use of {workload.tool}"

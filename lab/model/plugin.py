@@ -82,6 +82,8 @@ class Stream:
     """Whether a random offset may repeat before all others were used."""
     seed: int | None = None
     """fio's ``randseed``; ``None``: the offsets of ``randrepeat``."""
+    known: bool = True
+    """Whether the offsets are those of ``seed``; otherwise each run draws others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

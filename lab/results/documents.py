@@ -172,7 +172,9 @@ def _cell(
             *measure.at_rest(stored.cell, raw),
             *check_of(stored.cell, run.calibrations, outcome.host),
         ),
-        predictions=predictions(stored.cell, measure.busy_shares(stored.cell, raw)),
+        predictions=predictions(
+            stored.cell, measure.busy_shares(stored.cell, raw), kernel_of(run, stored.cell, raw)
+        ),
     )
     shares: dict[str, float] = {}
     if outcome.outcome is Outcome.DONE:
@@ -220,6 +222,13 @@ def _cell(
         steps=measure.steps(stored.cell),
     )
     return one, raw
+
+
+def kernel_of(run: StoredRun, cell: Cell, raw: Mapping[str, str]) -> str | None:
+    """Return the version of a cell's kernel: what the guest said, else that of the run's image."""
+    image = run.environment.get("image") or {}
+    alone = cell.guest.kernel is None and image.get("name") == cell.guest.image
+    return measure.environment(raw).get("kernel") or (image.get("kernel") if alone else None)
 
 
 def joined(seeds: Sequence[JudgedCell]) -> JudgedCell:
@@ -347,9 +356,9 @@ def _bitmap_of(cell: Cell) -> tuple[str, ...]:
     return (array.bitmap, str(array.bitmap_chunk), base, str(array.bitmap_disk))
 
 
-def predicted(cell_id: str, cell: Cell) -> CellResult:
+def predicted(cell_id: str, cell: Cell, kernel: str | None = None) -> CellResult:
     """Return the result of a cell that was not run, with theory's predictions."""
-    expected: tuple[Prediction, ...] = predictions(cell)
+    expected: tuple[Prediction, ...] = predictions(cell, kernel=kernel)
     return CellResult(
         id=cell_id, axes=cell.axes, outcome=Outcome.SKIPPED, reason="", predictions=expected
     )

@@ -11,14 +11,22 @@ from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id
 from lab.model.result.document import CellResult, MemberCounters, Result
 from lab.model.result.explanation import CellExplanation, Explanation, MemberBytes
-from lab.results.documents import result_of, understood
+from lab.model.scenario.guest import Guest
+from lab.results.documents import kernel_of, result_of, understood
 from lab.store.runs import RunStore
 
 
-def explanation_of(compiled: Compiled) -> tuple[CellExplanation, ...]:
-    """Explain every cell of a scenario, from theory alone."""
+def explanation_of(
+    compiled: Compiled, kernel_of: Callable[[Guest], str | None]
+) -> tuple[CellExplanation, ...]:
+    """Explain every cell of a scenario, from theory alone. ``kernel_of``: a guest's kernel, if
+    known."""
     return tuple(
-        CellExplanation(id=cell_id(cell), axes=cell.axes, workloads=explanations(cell))
+        CellExplanation(
+            id=cell_id(cell),
+            axes=cell.axes,
+            workloads=explanations(cell, kernel=kernel_of(cell.guest)),
+        )
         for cell in compiled.cells
     )
 
@@ -30,10 +38,12 @@ def explanation_of_run(
     """Explain every cell of a run, with measured values and the members' counters."""
     results = {cell.id: cell for cell in judge(run).cells}
     found = []
-    for stored, *_ in run.load_run().points:
+    loaded = run.load_run()
+    for stored, *_ in loaded.points:
         result = results[stored.id]
-        busy = measure.busy_shares(stored.cell, run.raw(run.cell_directory(stored.id)))
-        explained = tuple(beside(e, result) for e in explanations(stored.cell, busy))
+        raw = run.raw(run.cell_directory(stored.id))
+        busy, kernel = measure.busy_shares(stored.cell, raw), kernel_of(loaded, stored.cell, raw)
+        explained = tuple(beside(e, result) for e in explanations(stored.cell, busy, kernel))
         found.append(CellExplanation(id=stored.id, axes=stored.cell.axes, workloads=explained))
     return tuple(found)
 

@@ -81,7 +81,9 @@ def prediction_of(compiled: Compiled) -> Result:
     claims = compiled.scenario.claims
     cells = [
         JudgedCell(
-            result=predicted(cell_id(cell), cell), fields=fields_of(cell, claims), published=True
+            result=predicted(cell_id(cell), cell, systems.kernel_of(cell.guest)),
+            fields=fields_of(cell, claims),
+            published=True,
         )
         for cell in compiled.cells
     ]

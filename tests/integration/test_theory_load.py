@@ -27,7 +27,7 @@ from lab.md.theory.bucket import Direction, Meter
 from lab.md.theory.concurrent import Simulation, UnlimitedError
 from lab.md.theory.fio_random import places, seed_of
 from lab.md.theory.paths import Reads
-from lab.md.theory.placement import offsets
+from lab.md.theory.placement import senders
 from lab.md.theory.stripe import StripeRules, WriteMethod
 from lab.md.theory.throttle import EventQueue, Throttle
 from lab.model.plugin import Stream as ToolStream
@@ -330,9 +330,20 @@ SEEDED = (
 
 def test_the_places_are_those_of_fios_randseed() -> None:
     load = Load(block=4096, read_share=1, seed=2, span=500 << 30)
-    assert tuple(o // 4096 for o, _ in zip(offsets(load, 1 << 40), SEEDED, strict=False)) == SEEDED
-    other = offsets(replace(load, seed=3), 1 << 40)
-    assert not set(SEEDED) & {next(other) // 4096 for _ in SEEDED}
+    [drawn] = senders(load, 1 << 40)
+    assert tuple(next(drawn)[1] // 4096 for _ in SEEDED) == SEEDED
+    [other] = senders(replace(load, seed=3), 1 << 40)
+    assert not set(SEEDED) & {next(other)[1] // 4096 for _ in SEEDED}
+
+
+def test_reads_and_writes_alternate_as_fios_do() -> None:
+    # fio 3.33 --rw=randrw --rwmixread=50, by its write_iolog
+    recorded = [word == "read" for word in (GOLDEN / "fio-mix.txt").read_text().split()]
+    load = Load(block=4096, read_share=0.5, span=4 * MIB)
+    [drawn] = senders(load, 4 * MIB)
+    assert [next(drawn)[0] for _ in recorded] == recorded
+    [other] = senders(replace(load, seed=7), 4 * MIB)
+    assert [next(other)[0] for _ in recorded] != recorded
 
 
 def test_reads_and_writes_wait_in_queues_of_their_own() -> None:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from lab.analysis.predict import named_kernel
+from lab.md.facts.kernels import marks_whole_rows, plugs_writes
 from lab.md.theory import Direction, SequentialLoad, explain, predict, why_not
+from lab.md.theory.cell import setting_of
 from lab.model.scenario.document import Array, Cell, Disk, Filesystem, Throttle, Workload
 
 MIB = 1024**2
@@ -215,3 +218,45 @@ def test_a_bitmap_on_a_slow_disk_may_cost_something() -> None:
         why_not(aside(write_bytes_per_second=4096), WRITE) or ""
     )
     assert why_not(aside(write_bytes_per_second=4096), READ) is None
+
+
+KERNELS = {
+    # version: whether it plugs each write, and marks whole rows of chunks
+    "6.1.0-56-cloud-amd64": (True, False),
+    "6.4.16": (True, False),
+    "6.5.13": (False, False),
+    "6.6.30": (False, False),
+    "6.6.90": (False, None),
+    "6.12.12": (False, False),
+    "6.12.57+deb13-cloud-amd64": (False, True),
+    "6.13.1": (False, False),
+    "6.13.2": (False, True),
+    "6.14-rc7": (False, True),
+    "7.2.1-amd64": (False, True),
+    "next": (None, None),
+    None: (None, None),
+}
+
+
+@pytest.mark.parametrize("version", KERNELS)
+def test_rules_follow_the_kernel_and_not_the_images_name(version: str | None) -> None:
+    assert (plugs_writes(version), marks_whole_rows(version)) == KERNELS[version]
+    for image in ("debian-12", "debian-13", "mine"):
+        guest = {"image": image}
+        array = {"bitmap": "internal", "bitmap_chunk": 16 * 1024}
+        setting = setting_of(cell(guest=guest, array=array), WRITE, None, version)
+        assert setting.bitmap is not None
+        assert (setting.plugged, setting.bitmap.whole_rows) == KERNELS[version]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "version"),
+    [
+        ("linux-image-6.12.57+deb13-cloud-amd64", "6.12.57+deb13-cloud-amd64"),
+        ("linux-image-cloud-amd64", None),
+        ("./bzImage", None),
+        (None, None),
+    ],
+)
+def test_a_kernels_package_says_its_version(kernel: str | None, version: str | None) -> None:
+    assert named_kernel(cell(guest={"kernel": kernel})) == version

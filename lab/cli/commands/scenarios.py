@@ -235,6 +235,7 @@ def explain(
     from lab.report.terminal.explanation import explanation_page
     from lab.results.explain import explanation_of
     from lab.results.judged import explanation_of_run
+    from lab.run.preparation import systems
     from lab.run.resume import require_same
     from lab.store import runs as store
 
@@ -247,7 +248,7 @@ def explain(
         require_same(stored, compiled)
         cells = explanation_of_run(stored)
     else:
-        cells = explanation_of(compiled)
+        cells = explanation_of(compiled, systems.kernel_of)
     names = [w.workload for w in cells[0].workloads] if cells else []
     if workload is not None and workload not in names:
         raise InputError(

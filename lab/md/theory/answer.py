@@ -28,11 +28,12 @@ def predict(
     works: Mapping[str, Work],
     busy: Mapping[str, float] | None = None,
     drives: Drives | None = None,
+    kernel: str | None = None,
 ) -> list[Prediction]:
     """Return predictions of every metric of each workload in ``works``, by name.
 
     ``busy``: CPU use of a sealed guest in each workload, as a fraction, if known. ``drives``: the
-    cell's modelled drives by serial.
+    cell's modelled drives by serial. ``kernel``: the version of the guest's kernel, if known.
     """
     predictions = []
     for workload in cell.workloads:
@@ -40,9 +41,8 @@ def predict(
         if work is None:
             continue
         try:
-            setting = replace(
-                setting_of(cell, work, drives), busy=(busy or {}).get(workload.name, 0.0)
-            )
+            share = (busy or {}).get(workload.name, 0.0)
+            setting = replace(setting_of(cell, work, drives, kernel), busy=share)
             found = follow(setting, work)
         except UnknownError:
             continue
@@ -83,14 +83,19 @@ def _counted(work: Work, found: Found) -> list[tuple[Metric, float]]:
 
 
 def explain(
-    cell: Cell, name: str, work: Work, drives: Drives | None = None, busy: float = 0.0
+    cell: Cell,
+    name: str,
+    work: Work,
+    drives: Drives | None = None,
+    busy: float = 0.0,
+    kernel: str | None = None,
 ) -> Explanation:
     """Return one workload's prediction, its reasons, possible improvements, and bytes per member.
 
-    ``busy``: CPU use of a sealed guest in it, as a fraction.
+    ``busy``: CPU use of a sealed guest in it, as a fraction. ``kernel``: its kernel's version.
     """
     try:
-        setting = replace(setting_of(cell, work, drives), busy=busy)
+        setting = replace(setting_of(cell, work, drives, kernel), busy=busy)
         found = follow(setting, work)
     except UnknownError as unknown:
         return Explanation(workload=name, sentences=(f"No prediction: {unknown}.",))

@@ -235,6 +235,15 @@ class Meter:
         self.used = [before + more for before, more in zip(self.used, used, strict=True)]
 
     @property
+    def bursts(self) -> list[float]:
+        """How full the buckets of each burst that was set are: from 1 on, requests wait."""
+        return [
+            level / size
+            for maximum, level, size in zip(self._maximum, self._levels, self._sizes, strict=True)
+            if maximum
+        ]
+
+    @property
     def idle_bound(self) -> tuple[float, Limit | None]:
         """Return the seconds that the work so far needs at the average rates, and the deciding
         limit.

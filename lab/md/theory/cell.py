@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from lab.md.facts.geometry import PAGE, Geometry
+from lab.md.facts.kernels import marks_whole_rows, plugs_writes
 from lab.md.facts.levels import NAMES, Level
 from lab.md.facts.options import journal_disk, without_idle
 from lab.md.facts.segments import volume_bytes
@@ -34,13 +35,6 @@ MOST_DOUBT = 0.03
 MOST_ORDER_DOUBT = 0.12
 """Largest relative doubt from when md's thread runs, which decides how many writes share a bitmap
 write."""
-
-PLUGS = {"debian-12": True, "debian-12-zfs": True, "debian-13": False}
-"""Whether an image's own kernel (6.1, 6.12) plugs each write to a block device."""
-
-WHOLE_ROWS = {"debian-12": False, "debian-12-zfs": False}
-"""Whether a write marks whole rows of chunks in the bitmap (``raid5.c: raid5_bitmap_sector``, not
-in a trace of Debian's 6.1)."""
 
 Work = SequentialLoad | Load
 """A workload in theory's terms."""
@@ -83,10 +77,12 @@ class UnknownError(Exception):
     """Theory has no prediction; the message says why."""
 
 
-def why_not(cell: Cell, work: Work, drives: Drives | None = None) -> str | None:
+def why_not(
+    cell: Cell, work: Work, drives: Drives | None = None, kernel: str | None = None
+) -> str | None:
     """Why theory has no prediction of a workload; ``None`` if it has one."""
     try:
-        follow(setting_of(cell, work, drives), work)
+        follow(setting_of(cell, work, drives, kernel), work)
     except UnknownError as unknown:
         return str(unknown)
     return None
@@ -165,11 +161,11 @@ def _follow(setting: Setting, stream: SequentialLoad) -> StreamPrediction:
 
 
 def _bounded(load: Load, geometry: Geometry) -> Load:
-    """The load with an end: without ``total`` or ``seconds`` it covers its span once."""
+    """The load with an end: without ``total`` or ``seconds`` each job covers its span once."""
     if load.total is not None or load.seconds is not None:
         return load
     span = load.span or geometry.size - load.offset
-    return replace(load, total=span - span % load.block)
+    return replace(load, total=(span - span % load.block) * load.jobs)
 
 
 def _follow_timed(setting: Setting, load: Load) -> StreamPrediction:
@@ -229,10 +225,10 @@ def _follow_load(setting: Setting, load: Load) -> LoadPrediction:
         raise UnknownError("no limit ever delays a request") from None
     except TooLongError:
         raise UnknownError("it takes too many requests until the rate is steady") from None
-    if found.doubt > MOST_ORDER_DOUBT:
+    if found.doubt - found.chance > MOST_ORDER_DOUBT:
         raise UnknownError(
             "the guest's kernel decides when it writes the bitmap, which changes the rate by "
-            f"±{found.doubt:.0%}"
+            f"±{found.doubt - found.chance:.0%}"
         )
     return found
 
@@ -278,10 +274,13 @@ def _check_stream(geometry: Geometry, stream: SequentialLoad) -> None:
         )
 
 
-def setting_of(cell: Cell, work: Work, drives: Drives | None = None) -> Setting:
+def setting_of(
+    cell: Cell, work: Work, drives: Drives | None = None, kernel: str | None = None
+) -> Setting:
     """The cell in theory's terms. ``UnknownError`` for what theory has no rule for.
 
     ``drives``: the modelled drives by serial; without them theory knows throttled disks.
+    ``kernel``: the version of the guest's kernel, if known.
     """
     if cell.filesystem is not None:
         raise UnknownError("the file system decides where data goes")
@@ -321,8 +320,7 @@ def setting_of(cell: Cell, work: Work, drives: Drives | None = None) -> Setting:
         reads_only = only_reads(work)
         _check_array(array, geometry, reads_only=reads_only)
         rules = _rules(array)
-        own = cell.guest.image if cell.guest.kernel is None else ""
-        bitmap = None if reads_only else _bitmap(array, geometry, WHOLE_ROWS.get(own))
+        bitmap = None if reads_only else _bitmap(array, geometry, marks_whole_rows(kernel))
     for disk in members:
         if disk.device is not None:
             raise UnknownError("theory has no rules for real disks")
@@ -341,7 +339,7 @@ def setting_of(cell: Cell, work: Work, drives: Drives | None = None) -> Setting:
         groups=tuple(disk.throttle.group for disk in members),
         rules=rules,
         bitmap=bitmap,
-        plugged=PLUGS.get(cell.guest.image) if cell.guest.kernel is None else None,
+        plugged=plugs_writes(kernel),
         sealed=cell.guest.clock is Clock.VIRTUAL,
         serials=tuple(serials[: len(members)]),
         start=start,

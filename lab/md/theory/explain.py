@@ -290,7 +290,7 @@ def _bitmap(setting: Setting, found: LoadPrediction) -> Iterator[str]:
         f"{found.sets:.0%} of the writes are the first in a clean region of the bitmap. They wait "
         f"until md has written the bit to all {setting.geometry.members} disks. About "
         f"{found.writes_per_flush:.2g} writes share one bitmap write. The guest's kernel decides "
-        f"how many: the rate may be {found.doubt:.0%} higher or lower."
+        f"how many: the rate may be {found.doubt - found.chance:.0%} higher or lower."
     )
 
 

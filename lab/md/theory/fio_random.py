@@ -16,10 +16,13 @@ from collections.abc import Iterator
 _WORD = 0xFFFFFFFF
 _REPEATED = 0xB1899BED
 """Seed of the first job with ``randrepeat`` (``FIO_RANDSEED``)."""
-_OFFSETS = 6
-"""Number of the generator of offsets (``FIO_RAND_BLOCK_OFF``)."""
-_STEPS = 0x9E370001 ** (4 + 6)
-"""fio multiplies ``randseed`` four times, and then for each generator before this one."""
+_DEFAULT = 0x89
+"""``randseed`` if it is not given (``options.c``)."""
+_DIRECTIONS, _OFFSETS = 4, 6
+"""Numbers of the generators of directions and of offsets (``FIO_RAND_MIX_OFF``,
+``FIO_RAND_BLOCK_OFF``)."""
+_FACTOR = 0x9E370001
+"""fio multiplies ``randseed`` four times, and then for each generator before the wanted one."""
 _PARTS = ((13, 19, 12, 1), (2, 25, 4, 7), (3, 11, 17, 15))
 """For each part: left shift, right shift, shift of the kept bits, and the dropped bits."""
 
@@ -29,7 +32,16 @@ def seed_of(randseed: int | None, job: int = 1) -> int:
     ``randrepeat``."""
     if randseed is None:
         return _REPEATED * job & _WORD
-    return randseed * _STEPS * job + _OFFSETS & _WORD
+    return _seed(randseed, _OFFSETS, job)
+
+
+def mix_seed_of(randseed: int | None, job: int = 1) -> int:
+    """Return the seed of a job's choices between reads and writes; see `seed_of`."""
+    return _seed(_DEFAULT if randseed is None else randseed, _DIRECTIONS, job)
+
+
+def _seed(randseed: int, number: int, job: int) -> int:
+    return randseed * pow(_FACTOR, 4 + number, 1 << 32) * job + number & _WORD
 
 
 def draws(seed: int) -> Iterator[float]:
@@ -51,15 +63,26 @@ def draws(seed: int) -> Iterator[float]:
             yield (parts[0] ^ parts[1] ^ parts[2]) / 2**32
 
 
+def directions(seed: int, read_share: float) -> Iterator[bool]:
+    """Yield whether each request of a job reads (``io_u.c: get_rand_ddir``)."""
+    percent = read_share * 100
+    for draw in draws(seed):
+        yield int(100 * draw) < percent
+
+
 def places(seed: int, blocks: int, *, repeats: bool) -> Iterator[int]:
     """Yield block numbers of a job's requests; without ``repeats`` every block once per pass."""
-    taken: set[int] = set()
+    if repeats:
+        yield from (int(blocks * draw) for draw in draws(seed))
+    after: dict[int, int] = {}
+    """A block that is not used yet, or nearer to one, for each used block."""
     for draw in draws(seed):
-        block = int(blocks * draw)
-        if not repeats:
-            if len(taken) >= blocks:
-                taken.clear()
-            while block in taken:
-                block = (block + 1) % blocks
-            taken.add(block)
+        if len(after) >= blocks:
+            after.clear()
+        block = drawn = int(blocks * draw)
+        while block in after:
+            block = after[block]
+        while drawn != block:
+            after[drawn], drawn = block, after[drawn]
+        after[block] = (block + 1) % blocks
         yield block

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 
 from lab.md.facts.geometry import Geometry
+from lab.md.facts.levels import Level
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Limits, Unit
-from lab.md.theory.concurrent import LoadResult, Simulation
+from lab.md.theory.concurrent import SURE, LoadResult, Simulation
 from lab.md.theory.mechanism import ModelledDrive
 from lab.md.theory.paths import Load
 from lab.md.theory.prediction import Bottleneck
@@ -45,7 +47,9 @@ class LoadPrediction:
     reason: str
     """A sentence: the bottleneck."""
     doubt: float
-    """Relative error of the rate from what the rules leave open."""
+    """Relative error of the rate from what the rules leave open, and from ``chance``."""
+    chance: float
+    """Relative error of the rate from places that were not simulated; 95 % lie within it."""
 
 
 def predict_load(
@@ -63,9 +67,12 @@ def predict_load(
 
     ``drives``: the members' drives, instead of ``limits``.
 
+    ``doubt`` has what was not simulated, and chance: if the places are not known, or if
+    microseconds decide which mirror serves a read, or which job sends the next request.
+
     With a bitmap, the mean of the two orders in which md's thread and the sender may run; ``doubt``
-    is half their difference. Of RAID 4, 5 and 6 on modelled drives the order is known. There
-    ``doubt`` is what it matters that md looks for idle regions a second earlier: one bit that is
+    has half their difference. Of RAID 4, 5 and 6 on modelled drives the order is known. There
+    ``doubt`` has what it matters that md looks for idle regions a second earlier: one bit that is
     set again empties all caches. ``plugged``: whether the kernel plugs each write to a block
     device; ``None``: unknown, and both are simulated. ``UnlimitedError`` if no throttle delays a
     request.
@@ -107,6 +114,12 @@ def predict_load(
         other = follow(replace(bitmap, looked=1.0), eager=False, plugs=kernels[0])
         doubt = max(doubt, abs(other.requests / other.seconds - paces[0]) / iops)
     crowd = crowds[0]
+    chance = crowd.cut
+    balanced = geometry.level in (Level.RAID1, Level.RAID10) and load.read_share > 0
+    if load.random and not load.known:
+        chance += SURE * sqrt(2) * crowd.chance  # this load and the measured one are two of many
+    elif load.random and load.depth > 1 and (load.jobs > 1 or balanced):
+        chance += crowd.chance
     limit = _busiest(crowd) if drives else _bottleneck(crowd, limits)
     flushes = sum(each.flushes for each in crowds) / len(crowds)
     return LoadPrediction(
@@ -122,7 +135,8 @@ def predict_load(
         writes_per_flush=sum(c.writes for c in crowds) / len(crowds) / flushes if flushes else 0.0,
         sets=crowd.sets / crowd.writes if crowd.writes else 0.0,
         reason="" if drives else _reason(limit, crowd, limits, load),
-        doubt=doubt,
+        doubt=doubt + chance,
+        chance=chance,
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
@@ -80,6 +81,8 @@ class _Busy:
     """Busy time of the drive."""
 
     __slots__ = ("seconds",)
+    bursts: Sequence[float] = ()
+    """As ``Meter.bursts``: there are none."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

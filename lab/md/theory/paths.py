@@ -98,6 +98,8 @@ class Load:
     """Senders that share the depth, each with its own offsets."""
     seed: int | None = None
     """fio's ``randseed``; ``None``: ``randrepeat``, whose offsets are the same in each run."""
+    known: bool = True
+    """Whether the offsets are those of ``seed``; otherwise each run draws others."""
 
     def __post_init__(self) -> None:
         if self.block <= 0 or self.depth < 1 or not 0 <= self.read_share <= 1:
@@ -140,7 +142,7 @@ class Sender:
     """How the guest sends requests one at a time."""
 
     plugs_writes: bool = True
-    """Whether each write to a block device is plugged (``blkdev_write_iter``, Linux up to 6.5)."""
+    """Whether each write to a block device is plugged (``blkdev_write_iter``, Linux up to 6.4)."""
     at_once: bool = False
     """Whether an undelayed request ends before the next one is sent. True for ``lab_disk``, which
     ends it where it was sent. virtio-blk ends it later, and QEMU may merge requests until then."""
@@ -421,9 +423,9 @@ class CopyWrites(_Cut):
 class Reads(_Cut):
     """Reads that bypass the stripe cache, of all levels; mirrors are balanced.
 
-    Linux distributes reads over mirrors by requests in flight (``read_balance``). ``alone``: one
-    request at a time, so that only the parts of one request are in flight together. RAID 1 then
-    stays with one member (``raid1.c: next_seq_sect``).
+    Linux distributes reads over mirrors by requests in flight, reads and writes (``read_balance``,
+    ``nr_pending``). ``alone``: one request at a time, so that only the parts of one request are in
+    flight together. RAID 1 then stays with one member (``raid1.c: next_seq_sect``).
     """
 
     def __init__(self, geometry: Geometry, sender: Sender | None = None, *, alone: bool) -> None:
@@ -435,9 +437,11 @@ class Reads(_Cut):
         self._mirrored = geometry.level in (Level.RAID1, Level.RAID10)
         self._prefers_idle = geometry.level is Level.RAID1 or geometry.near > 1
         self.heads = [0] * geometry.members
-        """End of each member's last read."""
+        """End of each member's last request (``update_head_pos``)."""
+        self._next = [-1] * geometry.members
+        """End of the last read that each member of RAID 1 was chosen for (``next_seq_sect``)."""
         self.pending = [0] * geometry.members
-        """Reads in flight on each member."""
+        """Requests in flight on each member, the bitmap's included."""
 
     def plan(self, offset: int, size: int) -> list[Work]:
         """Return one extent for each part."""
@@ -452,6 +456,7 @@ class Reads(_Cut):
             return Extent(self._only, at, size)
         copies = self._geometry.locate(at)
         copy = self._balance(copies) if self._mirrored else copies[0]
+        self._next[copy.member] = copy.offset + size
         self.pending[copy.member] += 1
         return Extent(copy.member, copy.offset, size)
 
@@ -484,16 +489,23 @@ class Reads(_Cut):
         return later[-1][0] if later else now
 
     def ended(self, extent: Extent) -> None:
-        """A read has ended."""
+        """A request has ended. The bitmap's has a negative offset, and moves no head."""
         self.pending[extent.member] -= 1
-        self.heads[extent.member] = extent.start + extent.size
+        if extent.start >= 0:
+            self.heads[extent.member] = extent.start + extent.size
 
     def _balance(self, copies: Sequence[Location]) -> Location:
         """Choose a copy as ``raid10.c`` and ``raid1.c: read_balance`` for rotational members.
 
-        virtio-blk reports members as rotational. Near copies: an idle member has distance 0, and
-        the first of them wins; otherwise the nearest head. Far copies: the lowest address.
+        virtio-blk and lab_disk report members as rotational. RAID 1: a read that continues another
+        one stays with its member. Near copies: an idle member has distance 0, and the first of them
+        wins; otherwise the nearest head. Far copies: the lowest address.
         """
+        choice = [copy for copy in copies if copy.member in self._readable]
+        if self._geometry.level is Level.RAID1:
+            for copy in choice:
+                if copy.offset in (self._next[copy.member], self.heads[copy.member]):
+                    return copy
 
         def distance(copy: Location) -> int:
             if self._prefers_idle and not self.pending[copy.member]:
@@ -502,7 +514,7 @@ class Reads(_Cut):
                 return copy.offset
             return abs(copy.offset - self.heads[copy.member])
 
-        return min((c for c in copies if c.member in self._readable), key=distance)
+        return min(choice, key=distance)
 
     @override
     def signature(self, offset: int, turn: int) -> Hashable:

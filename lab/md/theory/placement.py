@@ -1,29 +1,35 @@
-"""Offsets of random requests, and the paths of an array with many requests in flight."""
+"""Directions and offsets of requests, and the paths of an array with many requests in flight."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, repeat
 
 from lab.md.facts.geometry import Geometry
 from lab.md.facts.levels import Level
 from lab.md.theory.bucket import Direction
-from lab.md.theory.fio_random import places, seed_of
+from lab.md.theory.fio_random import directions, mix_seed_of, places, seed_of
 from lab.md.theory.paths import CopyWrites, Entrance, Load, Reads, StripeRequests
 from lab.md.theory.stripe import PageCache, StripeRules, StripeWork, Tally
 
 
-def offsets(load: Load, size: int) -> Iterator[int]:
-    """Yield the offset of each request of a load, without end, in an array of ``size`` bytes."""
+def senders(load: Load, size: int) -> list[Iterator[tuple[bool, int]]]:
+    """Return the requests of each job, without end, in an array of ``size`` bytes: whether it
+    reads, and its offset."""
     span = min(load.span or size, size - load.offset)
     count = max(span // load.block, 1)
-    if not load.random:
-        while True:
-            yield from range(load.offset, load.offset + count * load.block, load.block)
-    seeds = [seed_of(load.seed, job) for job in range(1, load.jobs + 1)]
-    jobs = [places(seed, count, repeats=load.repeats) for seed in seeds]
-    while True:
-        for job in jobs:
-            yield load.offset + next(job) * load.block
+    end = load.offset + count * load.block
+    found: list[Iterator[tuple[bool, int]]] = []
+    for job in range(1, load.jobs + 1):
+        offsets: Iterator[int] = chain.from_iterable(repeat(range(load.offset, end, load.block)))
+        if load.random:
+            drawn = places(seed_of(load.seed, job), count, repeats=load.repeats)
+            offsets = (load.offset + place * load.block for place in drawn)
+        reads: Iterator[bool] = repeat(load.read_share >= 1)
+        if 0 < load.read_share < 1:
+            reads = directions(mix_seed_of(load.seed, job), load.read_share)
+        found.append(zip(reads, offsets, strict=False))
+    return found
 
 
 def entrances(

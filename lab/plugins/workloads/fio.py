@@ -518,6 +518,8 @@ def _stream(options: Mapping[str, Value]) -> Stream | None:
     engine = str(options.get("ioengine", "psync"))
     block = options.get("bs", 4096)
     sizes = [options.get(key) for key in ("size", "io_size", "offset")]
+    if sizes[0] == "100%":
+        sizes[0] = None
     if (
         not set(options) <= _NEUTRAL
         or direction is None
@@ -534,6 +536,8 @@ def _stream(options: Mapping[str, Value]) -> Stream | None:
     seconds = options.get("runtime")
     share = options.get("rwmixread", 100 - float(options.get("rwmixwrite", 50)))
     seeded = options.get("randrepeat") == 0 and "randseed" in options
+    drawn = options.get("randrepeat") == 0 and not seeded
+    usual = str(options.get("random_generator", "tausworthe")) == "tausworthe"
     return Stream(
         direction="read" if direction == "read" else "write" if direction == "write" else "mixed",
         block=block,
@@ -548,6 +552,7 @@ def _stream(options: Mapping[str, Value]) -> Stream | None:
         repeats=bool(options.get("norandommap", 0)),
         jobs=jobs,
         seed=int(options["randseed"]) if seeded else None,
+        known=usual and not drawn,
     )
 
 

@@ -28,6 +28,15 @@ def find(guest: Guest) -> Image | None:
     return _with_loaded(guest, image) if image else None
 
 
+def kernel_of(guest: Guest) -> str | None:
+    """Return the version of a guest's kernel, if its image is built or imported."""
+    try:
+        image = find(guest)
+    except InputError:
+        return None
+    return image.manifest.kernel_version if image else None
+
+
 def build(guest: Guest, progress: images.Progress, *, accept_expired: bool = False) -> Image:
     """Build an image within minutes. ``accept_expired``: also from an expired archive."""
     name, recipe = _variant(guest) or image_recipes.load(guest.image)
