@@ -334,7 +334,8 @@ def _checks(cell: Cell, outcome: StoredOutcome, raw: Mapping[str, str]) -> tuple
     workload from the raw output, unless these find no contended workload.
     """
     old = [c for c in outcome.checks if c.name == UNCONTENDED and not (c.passed or c.workload)]
-    again = measure.contention(cell, raw, predictions(cell)) if old else ()
+    kernel = measure.environment(raw).get("kernel")
+    again = measure.contention(cell, raw, predictions(cell, kernel=kernel)) if old else ()
     if all(check.passed for check in again):
         return outcome.checks
     return (*(c for c in outcome.checks if c not in old), *again)

@@ -54,7 +54,10 @@ class Task:
         """
         if self.need.virtual or unjudged(self.cell):
             return ()
-        expected = self.wish.expected() if self.wish else predictions(self.cell)
+        if self.wish:
+            expected = self.wish.expected()
+        else:
+            expected = predictions(self.cell, kernel=measure.environment(raw).get("kernel"))
         return measure.contention(self.cell, raw, expected)
 
     def remember(self, outcome: StoredOutcome) -> None:
