@@ -35,6 +35,9 @@ SHORTEST, LONGEST = 2, 12
 WHOLE = 6
 """MiB: a multiple of every drawn block size."""
 
+KERNEL = "6.1"
+"""That of the drawn scenarios' image, Debian 12."""
+
 ROTATING = ("left-asymmetric", "right-asymmetric", "left-symmetric", "right-symmetric")
 RAID5 = (*ROTATING, "parity-first", "parity-last")
 RAID6 = (*RAID5, *(f"{name}-6" for name in ROTATING), "ddf-zero-restart", "ddf-N-continue")
@@ -149,7 +152,7 @@ def fit(path: Path, document: dict[str, Any]) -> None:
         cells = compile_scenario(path).cells
     except InputError:
         return
-    said = [p for cell in cells for p in predictions(cell) if p.metric == "seconds"]
+    said = [p for cell in cells for p in predictions(cell, kernel=KERNEL) if p.metric == "seconds"]
     for workload in document["workloads"]:
         seconds = [p.value for p in said if p.workload == workload["name"]]
         if seconds:
@@ -166,7 +169,7 @@ def refused(path: Path) -> str:
     except InputError:
         return "mdadm or fio would refuse it"
     for cell in compiled.cells:
-        found = predictions(cell)
+        found = predictions(cell, kernel=KERNEL)
         if {p.workload for p in found} != {w.name for w in cell.workloads}:
             return f"theory says nothing: {next(iter(silences(cell).values()), 'no reason')}"
         seconds = [p.value for p in found if p.metric == "seconds"]
