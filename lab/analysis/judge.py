@@ -585,6 +585,7 @@ def _measured(value: Value, cell: JudgedCell) -> Estimate:
 
 _FIELDS = {m.name: m.name.removeprefix("disk_") for m in COUNTERS}
 """Field of ``MemberCounters`` to sum for each counted metric."""
+_WRITES: Final = "disk_writes"
 
 
 NEGLIGIBLE: Final = 0.001
@@ -609,6 +610,15 @@ def _estimate(found: CellMeasurement, cell: JudgedCell) -> Estimate:
 
 
 def _counted(value: Value, result: CellResult) -> Estimate | None:
+    own = [c for c in result.counters if c.workload == value.workload]
+    if value.metric == _WRITES and any(
+        c.with_flushes for c in own if value.disk in (None, c.serial)
+    ):
+        raise _MissingError(
+            Verdict.INCONCLUSIVE,
+            f"in the cell {result.id} the kernel counted flushes among the writes of"
+            f" '{value.workload}', and nothing counted them apart: run it again",
+        )
     counts = counts_of(result, value.workload, value.metric, value.disk)
     return Estimate(values=counts, basis=Basis.COUNTED) if counts else None
 
@@ -616,11 +626,14 @@ def _counted(value: Value, result: CellResult) -> Estimate | None:
 def counts_of(
     result: CellResult, workload: str, metric: str, disk: str | None = None
 ) -> tuple[float, ...]:
-    """Return a counter of one disk or of all, for each trial; empty: there is none."""
+    """Return a counter of one disk or of all, for each trial; empty: there is none, or flushes are
+    among the writes."""
     field = _FIELDS.get(metric)
     sums: dict[int, int] = {}
     for each in result.counters:
         if field and each.workload == workload and disk in (None, each.serial):
+            if metric == _WRITES and each.with_flushes:
+                return ()
             sums[each.trial] = sums.get(each.trial, 0) + getattr(each, field)
     return tuple(map(float, sums.values()))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from lab.compile.cell.fault_times import begun, cut_short
@@ -279,40 +281,112 @@ def counters(cell: Cell, raw: Mapping[str, str]) -> tuple[MemberCounters, ...]:
             serials = [serial for serial, _ in cell.each_disk]
             old, new = _disks(before, serials), _disks(after, serials)
             if cell.faults:
-                serials = [s for s in serials if s in old and s in new]
+                serials = [s for s in serials if s in old and s in new and _grew(old[s], new[s])]
             missing = sorted(set(serials) - (set(old) & set(new)))
             if missing:
                 raise ToolError(
                     f"/proc/diskstats has no line for {', '.join(missing)}: {after[:200]}"
                 )
-            for serial in serials:
-                delta = [n - o for n, o in zip(new[serial], old[serial], strict=True)]
-                found.append(
-                    MemberCounters(
-                        workload=name,
-                        trial=trial,
-                        serial=serial,
-                        reads=delta[0],
-                        read_bytes=delta[2] * SECTOR,
-                        writes=delta[4],
-                        written_bytes=delta[6] * SECTOR,
-                        flushes=delta[15] if len(delta) > 15 else 0,
-                    )
-                )
+            found += [_counted_of(name, trial, s, old[s], new[s]) for s in serials]
     return tuple(found)
 
 
-def _disks(text: str, serials: Sequence[str]) -> dict[str, list[int]]:
-    """Return counters by serial; fields as in the kernel's ``iostats.rst``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """A disk's counters at one moment."""
+
+    kernel: Sequence[int]
+    """Of ``/proc/diskstats``, in the order of the kernel's ``iostats.rst``."""
+    empty: int | None = None
+    """Requests without data since the trigger was set, by the kernel's tracing."""
+    writes: int | None = None
+    """Write requests by the sealed guest's driver, which gets no empty flush as a write."""
+
+
+class _Place(IntEnum):
+    """Places in ``_Looked.kernel``. Discards are there since Linux 4.18, flushes since 5.5."""
+
+    READS = 0
+    READ_SECTORS = 2
+    WRITES = 4
+    WRITE_SECTORS = 6
+    DISCARDS = 11
+    DISCARD_SECTORS = 13
+    FLUSHES = 15
+
+
+def _grew(old: _Looked, new: _Looked) -> bool:
+    """Return whether no counter of requests fell, as when a disk is attached again."""
+    both = list(zip(old.kernel, new.kernel, strict=True))
+    return all(both[place][0] <= both[place][1] for place in _Place if place < len(both))
+
+
+def _counted_of(name: str, trial: int, serial: str, old: _Looked, new: _Looked) -> MemberCounters:
+    delta = [n - o for n, o in zip(new.kernel, old.kernel, strict=True)]
+    delta += [0] * (_Place.FLUSHES + 1 - len(delta))
+    writes, flushes = delta[_Place.WRITES], delta[_Place.FLUSHES]
+    empty = None if flushes else 0
+    if new.writes is not None and old.writes is not None:
+        empty = writes - (new.writes - old.writes)
+    elif new.empty is not None and old.empty is not None:
+        empty = new.empty - old.empty
+    return MemberCounters(
+        workload=name,
+        trial=trial,
+        serial=serial,
+        reads=delta[_Place.READS],
+        read_bytes=delta[_Place.READ_SECTORS] * SECTOR,
+        writes=writes - (empty or 0),
+        written_bytes=delta[_Place.WRITE_SECTORS] * SECTOR,
+        flushes=flushes,
+        discards=delta[_Place.DISCARDS],
+        discarded_bytes=delta[_Place.DISCARD_SECTORS] * SECTOR,
+        empty_flushes=empty,
+    )
+
+
+_EMPTY: Final = re.compile(r"^\{ dev: +(\d+) +\} hitcount: +(\d+)", re.MULTILINE)
+_TRIGGER: Final = "trigger info: hist:keys=dev"
+"""In the output of ``Documentation/trace/histogram.rst``, which has a line for each device."""
+
+
+def _disks(text: str, serials: Sequence[str]) -> dict[str, _Looked]:
+    """Return counters by serial."""
     devices: dict[str, str] = {}
-    found: dict[str, list[int]] = {}
+    driver: dict[str, int] = {}
+    kernel: dict[str, list[int]] = {}
+    empty = {int(device): int(count) for device, count in _EMPTY.findall(text)}
+    without_data: dict[str, int] = {}
     for line in text.splitlines():
         words = line.split()
         if len(words) == 3 and words[0] == "disk":
             devices[words[2]] = words[1]
-        elif len(words) >= 14 and words[2] in devices and all(w.isdecimal() for w in words[3:]):
-            found[devices[words[2]]] = [int(w) for w in words[3:]]
+        elif len(words) == 7 and words[0] == "requests" and all(w.isdecimal() for w in words[2:]):
+            driver[words[1]] = int(words[3]) + int(words[6])  # zeros are writes of the kernel
+        elif len(words) >= 14 and all(w.isdecimal() for w in (*words[:2], *words[3:])):
+            if words[2] in devices:
+                kernel[words[2]] = [int(w) for w in words[3:]]
+            if disk := _disk_of(words[2], devices):
+                count = empty.get((int(words[0]) << 20) | int(words[1]), 0)
+                without_data[disk] = without_data.get(disk, 0) + count
+    armed = _TRIGGER in text
+    found = {
+        devices[name]: _Looked(
+            kernel=counts,
+            empty=without_data.get(name, 0) if armed else None,
+            writes=driver.get(name),
+        )
+        for name, counts in kernel.items()
+    }
     return {serial: found[serial] for serial in serials if serial in found}
+
+
+def _disk_of(name: str, disks: Collection[str]) -> str | None:
+    """Return the disk of a device: itself, or that of a partition (``vdb1``, ``lab0p1``)."""
+    if name in disks:
+        return name
+    whole = name.rstrip("0123456789")
+    return next((d for d in (whole, whole.removesuffix("p")) if d in disks), None)
 
 
 WAITING = 0.4

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.analysis.judge import JudgedCell, in_words, judge, limits
+from lab.analysis.judge import JudgedCell, counts_of, in_words, judge, limits
 from lab.analysis.sequential import EACH
 from lab.core.statistics import Spread, t_quantile
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
@@ -586,6 +586,25 @@ def test_a_claim_may_speak_of_what_the_disks_counted(
     for trials in (1, 3):
         cells = counted(A, *THREE_TRIALS[: 2 * trials])
         assert verdict(bound, replace(cells, seeds=(), drawn=frozenset({"write"}))) is expected
+
+
+@pytest.mark.parametrize(
+    ("flushes", "empty", "expected"),
+    [(0, None, HOLDS), (3, 3, HOLDS), (3, 0, HOLDS), (3, None, INCONCLUSIVE)],
+)
+def test_writes_that_may_be_flushes_decide_nothing(
+    flushes: int, empty: int | None, expected: Verdict
+) -> None:
+    """As in runs of earlier versions, whose kernel counted each empty flush as a write too."""
+    plain = counted(A, (1, "disk1", 0))
+    update = {"writes": 4, "flushes": flushes, "empty_flushes": empty}
+    counters = tuple(c.model_copy(update=update) for c in plain.result.counters)
+    cells = [replace(plain, result=plain.result.model_copy(update={"counters": counters}))]
+    for metric, number, wanted in (("disk_writes", 4, expected), ("disk_flushes", flushes, HOLDS)):
+        bound = claim(kind="bound", value=value(A, metric=metric), near=number, within=0.0)
+        assert verdict(bound, cells[0]) is wanted
+    known = counts_of(cells[0].result, "write", "disk_writes")
+    assert known == (() if expected is INCONCLUSIVE else (4.0,))
 
 
 def test_counts_that_differ_between_trials_are_a_range() -> None:

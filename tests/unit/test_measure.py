@@ -123,6 +123,97 @@ def test_older_kernels_print_fewer_counters(cell: Cell, words: int, flushes: int
     assert {c.writes for c in found} == {2}
 
 
+COLUMNS = {
+    # Fields of /proc/diskstats in the kernel's order (iostats.rst): what one more of each adds.
+    "reads": {"reads": 1},
+    "reads merged": {},
+    "sectors read": {"read_bytes": 512},
+    "milliseconds of reads": {},
+    "writes": {"writes": 1},
+    "writes merged": {},
+    "sectors written": {"written_bytes": 512},
+    "milliseconds of writes": {},
+    "in flight": {},
+    "milliseconds of I/O": {},
+    "weighted milliseconds": {},
+    "discards": {"discards": 1},
+    "discards merged": {},
+    "sectors discarded": {"discarded_bytes": 512},
+    "milliseconds of discards": {},
+    "flushes": {"flushes": 1},
+    "milliseconds of flushes": {},
+}
+
+
+def looked(*kernel: int, minor: int = 16, own: str = "") -> str:
+    """A reading of one disk: its line of /proc/diskstats, and what else was counted."""
+    numbers = " ".join(str(n) for n in kernel)
+    return f"{own}disk disk1 vdb\n 253 {minor} vdb {numbers}\n"
+
+
+def change(cell: Cell, before: str, after: str) -> dict[str, object]:
+    """What one disk did between two readings."""
+    alone = cell.model_copy(update={"disks": (cell.disks[0].model_copy(update={"count": 1}),)})
+    texts = {"write.1.before.txt": before, "write.1.after.txt": after}
+    (found,) = measure.counters(alone, texts)
+    return found.model_dump(exclude={"workload", "trial", "serial"}, exclude_defaults=True)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_each_column_of_diskstats_is_the_counter_that_it_is_called(cell: Cell, column: str) -> None:
+    place = list(COLUMNS).index(column)
+    before = [7] * len(COLUMNS)
+    after = [n + (i == place) for i, n in enumerate(before)]
+    nothing = dict.fromkeys(("reads", "read_bytes", "writes", "written_bytes", "flushes"), 0)
+    empty = {} if column == "flushes" else {"empty_flushes": 0}
+    found = change(cell, looked(*before), looked(*after))
+    assert found == nothing | empty | COLUMNS[column]
+
+
+def traced(**counts: int) -> str:
+    """The kernel's histogram of requests without data, by device."""
+    lines = "".join(f"{{ dev: {name[1:]:>10} }} hitcount: {n:>10}\n" for name, n in counts.items())
+    return (
+        "# event histogram\n#\n# trigger info: hist:keys=dev:vals=hitcount:sort=hitcount:size=2048"
+        f" if nr_sector == 0 [active]\n#\n\n{lines}\nTotals:\n    Hits: 9\n    Entries: 1\n"
+    )
+
+
+DEVICE = (253 << 20) + 16
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "writes", "empty"),
+    [
+        # 10 counted writes and 6 flush commands between the readings: 4 of the 10 are empty.
+        (traced(), traced(**{f"d{DEVICE}": 4}), 6, 4),
+        (traced(**{f"d{DEVICE}": 3}), traced(**{f"d{DEVICE}": 7, "d8": 100}), 6, 4),
+        (traced(d8=5), traced(d8=9), 10, 0),  # flushes of writes with data: REQ_FUA
+        (traced(), traced(**{f"d{DEVICE}": 8}), 2, 8),  # more than commands: they shared some
+        ("requests vdb 0 5 0 0 1\n", "requests vdb 9 10 6 2 2\n", 6, 4),  # a sealed guest's driver
+        ("", traced(**{f"d{DEVICE}": 4}), 10, None),  # not counted from the beginning on
+        ("", "", 10, None),
+    ],
+)
+def test_an_empty_flush_is_no_write(
+    cell: Cell, before: str, after: str, writes: int, empty: int | None
+) -> None:
+    zeros = [0] * 17
+    after_ = [0, 0, 0, 0, 10, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 6, 0]
+    found = change(cell, looked(*zeros, own=before), looked(*after_, own=after))
+    assert (found["writes"], found.get("empty_flushes")) == (writes, empty)
+    assert (found["flushes"], found["written_bytes"]) == (6, 80 * 512)
+
+
+def test_flushes_of_a_partition_are_those_of_its_disk(cell: Cell) -> None:
+    """ZFS makes partitions, and flushes these."""
+    part = " 253 17 vdb1 0 0 0 0 0 0 0 0 0 0 0\n 253 33 vdc1 0 0 0 0 0 0 0 0 0 0 0\n"
+    own = traced(**{f"d{DEVICE + 1}": 2, f"d{DEVICE + 17}": 5})
+    before = looked(*[0] * 17, own=traced()) + part
+    after = looked(0, 0, 0, 0, 3, *[0] * 10, 2, 0, own=own) + part
+    assert change(cell, before, after)["writes"] == 1
+
+
 def test_a_trial_without_counters_has_none(cell: Cell) -> None:
     texts = raw()
     del texts["write.1.after.txt"]

@@ -215,16 +215,41 @@ def _programs(cell: Cell) -> Verify:
 def _counters(cell: Cell) -> str:
     """Return a script that prints each disk's device and the kernel's I/O counters.
 
-    In a sealed guest it also prints CPU time: the first line of ``/proc/stat``, ``proc(5)``.
+    The kernel counts an empty flush as a flush and as a write, so it is counted apart: in a sealed
+    guest by the disks' driver, else by a trigger of the kernel's tracing (``_EMPTY_FLUSHES``). A
+    sealed guest also prints CPU time: the first line of ``/proc/stat``, ``proc(5)``.
     """
     serials = " ".join(serial for serial, _ in cell.each_disk)
     paths = " ".join(guest_path(disk, serial) for serial, disk in cell.each_disk)
-    own = 'read -r line < /proc/stat; echo "$line"\n' if is_sealed(cell) else ""
+    sealed = is_sealed(cell)
+    own = 'read -r line < /proc/stat; echo "$line"\n' if sealed else _EMPTY_FLUSHES
+    driver = (
+        'read -r line < "/sys/block/$d/requests" && echo "requests $d $line"; ' if sealed else ""
+    )
     return own + (
         f"set -- {serials}\n"
-        f'for device in $(readlink -f {paths}); do echo "disk $1 ${{device##*/}}"; shift; done\n'
+        f'for device in $(readlink -f {paths}); do d=${{device##*/}}; echo "disk $1 $d"; {driver}'
+        "shift; done\n"
         "cat /proc/diskstats"
     )
+
+
+_EMPTY_FLUSHES: Final = """\
+{
+t=/sys/kernel/tracing
+[ -d $t/events ] || mount -t tracefs tracefs $t
+e=$t/events/block/block_getrq
+grep -q keys=dev $e/trigger || echo 'hist:keys=dev if nr_sector == 0' > $e/trigger
+cat $e/hist
+} 2>/dev/null || :
+"""
+"""Shell lines that count requests without data by device, from their first run in a guest on, and
+print the counts.
+
+Such a request is an empty flush. Other counters of the kernel cannot tell it from a write: flushes
+that wait together become one (``blk-flush.c: blk_kick_flush``), and a write with ``REQ_PREFLUSH``
+or ``REQ_FUA`` has one or two flushes of its own. See ``Documentation/trace/histogram.rst``.
+"""
 
 
 def _leaves_tables(filesystem: Filesystem) -> bool:

@@ -103,6 +103,7 @@ class MemberCounters(Model):
     """One member's counters for one trial of one workload, from the guest's ``/proc/diskstats``.
 
     Fields as in the kernel's ``Documentation/admin-guide/iostats.rst``; bytes are sectors × 512.
+    ``writes`` are requests with data, without empty flushes.
     """
 
     workload: str
@@ -113,6 +114,17 @@ class MemberCounters(Model):
     writes: int
     written_bytes: int
     flushes: int
+    """Flush commands; requests that wait for a flush share one."""
+    discards: int = 0
+    discarded_bytes: int = 0
+    empty_flushes: int | None = None
+    """Flushes without data, which the kernel counts as writes too; they are not in ``writes``.
+    ``None``: they were not counted, so with ``flushes`` they are in ``writes``."""
+
+    @property
+    def with_flushes(self) -> bool:
+        """Whether an unknown number of empty flushes is among ``writes``."""
+        return bool(self.flushes) and self.empty_flushes is None
 
 
 class CellMeasurement(Model):

@@ -44,8 +44,14 @@ COUNTERS = (
     _counted("disk_writes", "1"),
     DISK_WRITTEN_BYTES,
     _counted("disk_flushes", "1"),
+    _counted("disk_discards", "1"),
+    _counted("disk_discarded_bytes", "B"),
 )
-"""Counters of the disks during a workload, for every tool: sums over all disks."""
+"""Counters of the disks during a workload, for every tool: sums over all disks.
+
+``disk_writes``: requests with data. ``disk_flushes``: flush commands; ``fsync`` calls that wait
+together share one.
+"""
 
 
 class Measurement(Model):

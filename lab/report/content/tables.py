@@ -172,6 +172,7 @@ def metrics_table(cell: CellResult) -> Table:
 
 def members_table(page: Page) -> Table:
     """Return each disk's counters in each trial, from the guest's kernel."""
+    discards = any(c.discards for cell in page.result.cells for c in cell.counters)
     lines = [
         Line(
             values=(
@@ -184,6 +185,7 @@ def members_table(page: Page) -> Table:
                 f"{c.reads:,}",
                 f"{c.writes:,}",
                 f"{c.flushes:,}",
+                *((f"{c.discards:,}", f"{c.discarded_bytes:,}") if discards else ()),
             )
         )
         for cell in page.result.cells
@@ -192,7 +194,10 @@ def members_table(page: Page) -> Table:
     return Table(
         columns=columns(
             ["cell", "workload", "trial", "disk"],
-            ["bytes read", "bytes written", "reads", "writes", "flushes"],
+            [
+                *("bytes read", "bytes written", "reads", "writes", "flushes"),
+                *(("discards", "bytes discarded") if discards else ()),
+            ],
         ),
         rows=tuple(lines),
     )
