@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from lab.analysis.measure import steps
+from lab.analysis.counted import figures_of
+from lab.analysis.measure import counted, steps
 from lab.analysis.noise import disks_of, share_of
 from lab.compile.guest.suites import suite_of
 from lab.core.statistics import Interval, median_interval, ratio
@@ -35,7 +36,7 @@ from lab.model.result.document import (
     Result,
     contended,
 )
-from lab.model.result.measurement import AT_REST, COUNTERS, STEADY_STATE, UNCONTENDED
+from lab.model.result.measurement import AT_REST, STEADY_STATE, UNCONTENDED
 from lab.model.result.noise import NoiseFloor
 from lab.model.scenario.document import Cell, Disk
 
@@ -152,11 +153,15 @@ def _cell(
 ) -> CellChange:
     a, b = pair
     cell_a, cell_b = first.cells[a.id], second.cells[b.id]
-    there = {(m.workload, m.metric): m for m in b.measurements}
+    there = {(m.workload, m.metric): m for m in figures_of(b)}
+    counts = counted(cell_a)
     figures, left_out = [], _contended(a, b) | _suites(cell_a)
-    for one in a.measurements:
+    for one in figures_of(a):
         other = there.get((one.workload, one.metric))
         if other is None or one.workload in left_out:
+            continue
+        if (one.workload, one.metric) in counts:
+            figures.append(count_change(one, other, least))
             continue
         noise = [
             share_of(side.noise, disks_of(cell), one.metric, level)
@@ -171,7 +176,7 @@ def _cell(
             step=steps(cell_a).get((one.workload, one.metric), 0.0),
         )
         figures += [found] if found else []
-    timed = [f for f in figures if f.metric not in _COUNTED]
+    timed = [f for f in figures if f.unit in TIMED]
     return CellChange(
         fidelity=_fidelity(timed) if _real(cell_a) is not _real(cell_b) else None,
         first=a.id,
@@ -187,9 +192,6 @@ def _cell(
         ),
         figures=tuple(figures),
     )
-
-
-_COUNTED: Final = frozenset(m.name for m in COUNTERS)
 
 
 def _real(cell: Cell) -> bool:
@@ -240,6 +242,36 @@ def figure_change(
         high=quotient.high - 1,
         verdict=verdict,
     )
+
+
+def count_change(
+    first: CellMeasurement, second: CellMeasurement, least: float = 0.0
+) -> FigureChange:
+    """Return how a count changed: one trial is exact, several are a range.
+
+    ``least``: relative difference below which it is the same.
+    """
+    low, high = (min(second.values), max(first.values)), (max(second.values), min(first.values))
+    apart = low[0] > low[1] or high[0] < high[1]
+    bounds = (_share(*low), _share(*high))
+    same = all(share is not None and abs(share) <= least for share in bounds)
+    return FigureChange(
+        workload=first.workload,
+        metric=first.metric,
+        unit=first.unit,
+        first=first.median,
+        second=second.median,
+        change=_share(second.median, first.median),
+        low=bounds[0],
+        high=bounds[1],
+        verdict=Change.SAME if same else Change.CHANGED if apart else Change.UNCLEAR,
+    )
+
+
+def _share(after: float, before: float) -> float | None:
+    if after == before:
+        return 0.0
+    return after / before - 1 if before else None
 
 
 def _verdict(quotient: Interval, least: float, step: float) -> Change:

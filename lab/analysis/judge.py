@@ -17,6 +17,7 @@ from math import inf, isfinite, log
 from statistics import median
 from typing import Final, TypeGuard, assert_never
 
+from lab.analysis.counted import WRITES, counts_of
 from lab.analysis.estimate import Estimate, Kind, look_for, quotient
 from lab.analysis.margin import MARGIN
 from lab.analysis.sequential import look_after
@@ -32,15 +33,7 @@ from lab.model.result.document import (
     Outcome,
     Part,
 )
-from lab.model.result.measurement import (
-    AT_REST,
-    COUNTERS,
-    GUEST_CPU,
-    STEADY_STATE,
-    UNCONTENDED,
-    Check,
-    Measurement,
-)
+from lab.model.result.measurement import AT_REST, GUEST_CPU, STEADY_STATE, UNCONTENDED, Check
 from lab.model.scenario.claim import (
     Bound,
     Claim,
@@ -583,11 +576,6 @@ def _measured(value: Value, cell: JudgedCell) -> Estimate:
     )
 
 
-_FIELDS = {m.name: m.name.removeprefix("disk_") for m in COUNTERS}
-"""Field of ``MemberCounters`` to sum for each counted metric."""
-_WRITES: Final = "disk_writes"
-
-
 NEGLIGIBLE: Final = 0.001
 """Largest relative difference between seeds of a workload in which nothing is drawn. Which pages of
 memory are free changes such values too: by at most 0.0002 (raid5-layouts, six seeds)."""
@@ -611,7 +599,7 @@ def _estimate(found: CellMeasurement, cell: JudgedCell) -> Estimate:
 
 def _counted(value: Value, result: CellResult) -> Estimate | None:
     own = [c for c in result.counters if c.workload == value.workload]
-    if value.metric == _WRITES and any(
+    if value.metric == WRITES and any(
         c.with_flushes for c in own if value.disk in (None, c.serial)
     ):
         raise _MissingError(
@@ -621,31 +609,6 @@ def _counted(value: Value, result: CellResult) -> Estimate | None:
         )
     counts = counts_of(result, value.workload, value.metric, value.disk)
     return Estimate(values=counts, basis=Basis.COUNTED) if counts else None
-
-
-def counts_of(
-    result: CellResult, workload: str, metric: str, disk: str | None = None
-) -> tuple[float, ...]:
-    """Return a counter of one disk or of all, for each trial; empty: there is none, or flushes are
-    among the writes."""
-    field = _FIELDS.get(metric)
-    sums: dict[int, int] = {}
-    for each in result.counters:
-        if field and each.workload == workload and disk in (None, each.serial):
-            if metric == _WRITES and each.with_flushes:
-                return ()
-            sums[each.trial] = sums.get(each.trial, 0) + getattr(each, field)
-    return tuple(map(float, sums.values()))
-
-
-def counter_of(result: CellResult, workload: str, metric: str) -> CellMeasurement | None:
-    """Return what a cell's disks counted, summed over them, in the form of a measurement."""
-    units = {m.name: m.unit for m in COUNTERS}
-    counts = counts_of(result, workload, metric)
-    if not counts:
-        return None
-    one = Measurement(workload=workload, metric=metric, unit=units[metric], values=counts)
-    return CellMeasurement.of(one, 0.0)
 
 
 def _along(monotonic: Monotonic, cells: Sequence[JudgedCell]) -> list[Estimate]:

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Final
 
 from lab.compile.cell.fault_times import begun, cut_short
+from lab.compile.cell.metrics import COUNTS, metrics_of
 from lab.compile.guest.seeds import of_trial
 from lab.compile.guest.virtual_time import is_sealed
 from lab.core.base import KEPT, Model
@@ -20,7 +21,6 @@ from lab.model.result.document import MemberCounters
 from lab.model.result.measurement import (
     AT_REST,
     BITMAP_UPDATED,
-    COUNTERS,
     GUEST_CPU,
     STEADY_STATE,
     THROUGHPUT,
@@ -140,30 +140,18 @@ def counted(cell: Cell) -> frozenset[tuple[str, str]]:
 
     Also what a workload's disks count, unless it runs for a given time.
     """
-    metrics: dict[str, Sequence[Metric]] = {
-        w.name: catalog.workload(w.tool).metrics for w in cell.workloads
-    }
-    for workload in cell.workloads:
-        if "runtime" not in workload.parameters:
-            metrics[workload.name] = (*metrics[workload.name], *COUNTERS)
-    metrics |= {f.name: (*COMMON, *catalog.fault_kind(f.fault).metrics) for f in cell.faults}
+    timed = {w.name for w in cell.workloads if "runtime" in w.parameters}
     return frozenset(
         (name, metric.name)
-        for name, found in metrics.items()
-        for metric in found
-        if metric.kind is MetricKind.COUNTED
+        for (name, _), metric in metrics_of(cell).items()
+        if metric.kind is MetricKind.COUNTED and not (name in timed and metric.name in COUNTS)
     )
 
 
 def steps(cell: Cell) -> dict[tuple[str, str], float]:
     """Return the relative distance of neighbouring values, by workload and metric, where a tool has
     steps."""
-    return {
-        (workload.name, metric.name): metric.step
-        for workload in cell.workloads
-        for metric in catalog.workload(workload.tool).metrics
-        if metric.step
-    }
+    return {key: metric.step for key, metric in metrics_of(cell).items() if metric.step}
 
 
 def _parameters(tool: WorkloadTool, workload: Workload) -> Model:

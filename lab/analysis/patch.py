@@ -12,15 +12,16 @@ must differ by more than noise too, as in ``lab results compare``.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
 from lab.analysis.compare import CERTAIN, Side, each, figure_change, pairs_of
-from lab.analysis.judge import counter_of
+from lab.analysis.counted import figures_of
 from lab.analysis.known_failures import entries_for
 from lab.analysis.noise import disks_of, share_of
+from lab.compile.cell.metrics import COUNTS, metrics_of
 from lab.core.units import as_yaml
 from lab.model.matrix.file import Expected
 from lab.model.matrix.patch import Effect, PatchRow
@@ -34,11 +35,8 @@ from lab.model.result.document import (
     Outcome,
     contended,
 )
-from lab.model.result.measurement import COUNTERS, MetricKind
+from lab.model.result.measurement import Metric, MetricKind
 from lab.model.scenario.claim import Verdict
-from lab.model.scenario.document import Cell
-from lab.plugins import catalog
-from lab.plugins.faults._shared import COMMON
 
 MARGIN: Final = 0.05
 """Default margin. Other code at other places moves a value a little; how far was not measured."""
@@ -185,10 +183,10 @@ def _cell(
         yield row("", ("done", "done"), Effect.SAME, difference="identical")
         return
     changed, largest, where = [], 0.0, ""
-    better = directions(patched.cells[b.id])
-    there = {(m.workload, m.metric): m for m in _figures(b)}
+    known = metrics_of(patched.cells[b.id])
+    there = {(m.workload, m.metric): m for m in figures_of(b)}
     brief = _brief(a) | _brief(b)
-    for one in _figures(a):
+    for one in figures_of(a):
         other = there.get((one.workload, one.metric))
         if other is None or _TAILS in one.metric:
             continue
@@ -197,7 +195,7 @@ def _cell(
         if contended(a.checks, one.workload) or contended(b.checks, one.workload):
             continue
         found, effect = _value(
-            one, other, better.get((one.workload, one.metric)), (base, patched, a, b), margin, level
+            one, other, known.get((one.workload, one.metric)), (base, patched, a, b), margin, level
         )
         if effect is not Effect.SAME:
             reason = ""
@@ -215,33 +213,24 @@ def _cell(
     yield from changed
 
 
-def _figures(cell: CellResult) -> Iterator[CellMeasurement]:
-    """Yield a cell's values, and what its disks counted in each workload, summed over them."""
-    yield from cell.measurements
-    for workload in sorted({c.workload for c in cell.counters}):
-        for metric in COUNTERS:
-            if found := counter_of(cell, workload, metric.name):
-                yield found
-
-
 def _value(
     first: CellMeasurement,
     second: CellMeasurement,
-    metric: tuple[str, MetricKind] | None,
+    metric: Metric | None,
     where: tuple[Side, Side, CellResult, CellResult],
     margin: float,
     level: float,
 ) -> tuple[float | None, Effect]:
     """Return the relative difference (``None``: of a zero), and what it means."""
     base, patched, a, b = where
-    better, kind = metric or ("higher", MetricKind.TIMED)
+    better, kind = (metric.better, metric.kind) if metric else ("higher", MetricKind.TIMED)
     change = second.median / first.median - 1 if first.median else None
     if first.median == second.median:
         return 0.0, Effect.SAME
     worse = (second.median < first.median) is (better == "higher")
     effect = Effect.WORSE if worse else Effect.BETTER
     disks = len({c.serial for c in a.counters})
-    few = FEW * disks if first.unit == "1" and first.metric in _COUNTS else 0
+    few = FEW * disks if first.unit == "1" and first.metric in COUNTS else 0
     apart = min(second.values) > max(first.values) or max(second.values) < min(first.values)
     if kind is MetricKind.COUNTED or (a.clock, b.clock) == (CellClock.SEALED, CellClock.SEALED):
         small = change is not None and abs(change) <= margin
@@ -253,7 +242,7 @@ def _value(
         for side, cell in ((base, a), (patched, b))
     ]
     found = figure_change(first, second, noise=(noise[0], noise[1]), level=level, least=margin)
-    if found is None or abs(found.change) <= margin or found.verdict is Change.SAME:
+    if found is None or abs(found.change or 0.0) <= margin or found.verdict is Change.SAME:
         return change, Effect.SAME
     return change, effect if found.verdict is Change.CHANGED else Effect.INCONCLUSIVE
 
@@ -268,20 +257,6 @@ def _too_short(first: CellMeasurement, second: CellMeasurement, brief: set[str])
     if first.unit == "s" and first.metric.endswith("seconds"):
         return abs(second.median - first.median) < SHORT
     return first.unit in ("B/s", "1/s") and first.workload in brief
-
-
-_COUNTS: Final = frozenset(metric.name for metric in COUNTERS)
-
-
-def directions(cell: Cell) -> Mapping[tuple[str, str], tuple[str, MetricKind]]:
-    """Return which direction is better, and the kind, of each value that a cell may have."""
-    tools = {w.name: catalog.workload(w.tool).metrics for w in cell.workloads}
-    tools |= {f.name: catalog.fault_kind(f.fault).metrics for f in cell.faults}
-    return {
-        (name, metric.name): (metric.better, metric.kind)
-        for name, metrics in tools.items()
-        for metric in (*metrics, *COUNTERS, *COMMON)
-    }
 
 
 def _claim(sides: Sides, first: ClaimResult, second: ClaimResult) -> PatchRow:

@@ -8,13 +8,14 @@ from statistics import fmean
 from typing import Final
 
 from lab.compile.cell.fault_times import undisturbed
+from lab.compile.cell.metrics import metrics_of
 from lab.compile.guest.seeds import of_trial, own_places
 from lab.core.base import KEPT
 from lab.md import theory
 from lab.md.theory.drive import sequential_read_rate
 from lab.model.plugin import Stream
 from lab.model.result.explanation import Explanation
-from lab.model.result.measurement import COUNTERS, IOPS, SECONDS, THROUGHPUT, Prediction
+from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT, Prediction
 from lab.model.scenario.document import Cell
 from lab.model.scenario.drive import integers
 from lab.model.scenario.guest import Clock
@@ -35,14 +36,10 @@ def predictions(
     In virtual time theory follows the measured requests, so each value is the mean over the seeds
     of the cell's trials.
     """
-    counted = {m.name for m in COUNTERS}
-    measured = {
-        workload.name: counted | {m.name for m in catalog.workload(workload.tool).metrics}
-        for workload in cell.workloads
-    }
+    measured = metrics_of(cell)
     kernel = kernel or named_kernel(cell)
     said = _means([_of_a_seed(one, busy, kernel) for one in _seeds(cell)])
-    return tuple(p for p in said if p.metric in measured[p.workload])
+    return tuple(p for p in said if (p.workload, p.metric) in measured)
 
 
 def _seeds(cell: Cell) -> list[Cell]:

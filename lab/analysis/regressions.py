@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from lab.analysis.compare import CERTAIN, LEAST, each, figure_change
+from lab.analysis.compare import CERTAIN, LEAST, count_change, each, figure_change
 from lab.analysis.noise import share_of, spread_of
 from lab.core.versions import age
 from lab.model.matrix.record import Regression
 from lab.model.result.comparison import Change, FigureChange
 from lab.model.result.document import CellMeasurement
+from lab.model.result.measurement import Metric, MetricKind
 from lab.model.result.noise import NoiseFloor
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue
@@ -37,11 +38,13 @@ class Sighting:
     started: str
     """ISO 8601, UTC."""
     figure: CellMeasurement
-    better: str
-    """``higher`` or ``lower``."""
+    metric: Metric
+    """What ``figure`` is a value of."""
     disks: str
     noise: Sequence[NoiseFloor]
     verdict: Verdict
+    disk: str = ""
+    """Serial of the disk whose counter it is; empty: of the whole cell."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Other possible reasons: QEMU, libvirt, the lab, the accelerator."""
 
@@ -49,7 +52,7 @@ class Sighting:
     def subject(self) -> tuple[str, ...]:
         """The key of the value's history."""
         one = self.figure
-        return (self.scenario, self.claim, self.cell, one.workload, one.metric)
+        return (self.scenario, self.claim, self.cell, one.workload, one.metric, self.disk)
 
 
 def regressions(sightings: Iterable[Sighting], since: str = "") -> tuple[Regression, ...]:
@@ -84,7 +87,7 @@ def _by_version(sightings: Sequence[Sighting]) -> list[list[Sighting]]:
 
 def _questions(histories: Mapping[tuple[str, ...], Sequence[Sequence[Sighting]]]) -> int:
     """Return the number of comparisons; claims that use the same value count once."""
-    asked = {subject[:1] + subject[2:-1]: groups for subject, groups in histories.items()}
+    asked = {subject[:1] + subject[2:-2]: groups for subject, groups in histories.items()}
     return sum(
         len(groups) - 1 + sum(len(group) * (len(group) - 1) // 2 for group in groups)
         for groups in asked.values()
@@ -96,7 +99,7 @@ def _regression(
 ) -> Regression | None:
     newest = groups[-1][-1]
     changes = [_change(group[-1], newest, level) for group in groups[:-1]]
-    sides = [*(_side(change, newest.better) for change in changes), "bad"]
+    sides = [*(_side(change, newest.metric.better) for change in changes), "bad"]
     if "good" not in sides:
         return None
     last = len(sides) - 1 - sides[::-1].index("good")
@@ -105,7 +108,7 @@ def _regression(
     if change is None:
         return None
     flipped = (good.verdict, newest.verdict) == (Verdict.HOLDS, Verdict.REFUTED)
-    if not flipped and abs(change.change) < LEAST:
+    if not flipped and change.change is not None and abs(change.change) < LEAST:
         return None
     if not all(_steady(group, level) for group in (groups[last], *groups[first:])):
         return None
@@ -116,6 +119,8 @@ def _regression(
         axes=dict(newest.axes),
         workload=newest.figure.workload,
         metric=newest.figure.metric,
+        unit=newest.figure.unit,
+        disk=newest.disk,
         good=_system(good),
         bad=_system(bad[0]),
         named=" or ".join(_differ(good, bad[0])),
@@ -131,8 +136,10 @@ def _regression(
 
 
 def _change(first: Sighting, second: Sighting, level: float) -> FigureChange | None:
-    """Return the change of a value; ``None``: none, or its noise is unknown."""
+    """Return the change of a value; ``None``: none, or its noise is unknown. A count has none."""
     name, pair = first.figure.metric, (first, second)
+    if first.metric.kind is MetricKind.COUNTED:
+        return count_change(first.figure, second.figure)
     if any(spread_of(one.noise, one.disks, name) is None for one in pair):
         return None
     noise = [share_of(one.noise, one.disks, name, level) for one in pair]

@@ -91,7 +91,7 @@ def _differ(one: Seen, other: Seen) -> bool:
     change = figure_change(one.figure, other.figure, noise=(one.noise, other.noise))
     if change is None:  # one of them is 0
         return _distance(one, other) >= LEAST
-    return change.verdict is Change.CHANGED and abs(change.change) >= LEAST
+    return change.verdict is Change.CHANGED and abs(change.change or 0.0) >= LEAST
 
 
 def _distance(one: Seen, other: Seen) -> float:

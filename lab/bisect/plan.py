@@ -10,7 +10,7 @@ from typing import Final
 
 from lab.analysis import bisect as search
 from lab.analysis.bisect import Expected
-from lab.compile.cell.fault_times import metrics_of
+from lab.compile.cell.metrics import metrics_of
 from lab.compile.image import packages as lists
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.fields import fields_of
@@ -21,10 +21,8 @@ from lab.core.yaml import parse_override
 from lab.host.images import packages
 from lab.model.bisection import Bisection, Series, Tree
 from lab.model.image.package import Axis, Version
-from lab.model.result.measurement import COUNTERS
 from lab.model.scenario.claim import Claim, matches
-from lab.model.scenario.document import AutoTrials, Cell, Workload
-from lab.model.scenario.fault import Fault
+from lab.model.scenario.document import AutoTrials, Cell
 from lab.model.scenario.guest import Clock, Guest
 from lab.plugins import catalog
 from lab.run.preparation import systems
@@ -173,10 +171,7 @@ def _check_metric(compiled: Compiled, claim: Claim, metric: str) -> None:
     for cell in compiled.cells:
         fields = fields_of(cell, compiled.scenario.claims)
         named = {v.workload for v in claim.values if matches(v.where, fields)}
-        known |= {m.name for m in COUNTERS}
-        every: tuple[Workload | Fault, ...] = (*cell.workloads, *cell.faults)
-        for one in every:
-            known |= set(metrics_of(one)[1]) if one.name in named else set()
+        known |= {metric for workload, metric in metrics_of(cell) if workload in named}
     if metric not in known:
         near = get_close_matches(metric, known, n=1)
         guess = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(known))}"

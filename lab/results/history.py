@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from lab.analysis.counted import figures_of
 from lab.analysis.noise import disks_of
 from lab.analysis.series import history
+from lab.compile.cell.metrics import COUNTS
 from lab.core.errors import InputError
 from lab.model.result.document import contended
 from lab.model.result.history import History, Point
@@ -27,7 +29,7 @@ def history_of(
     broken: list[str] = []
     for run in store.every():
         try:
-            found += _points(run)
+            found += _points(run, counters=metric in COUNTS)
         except InputError as error:
             broken.append(str(error))
         broken += run.warnings()
@@ -59,8 +61,8 @@ def history_of(
 
 
 @understood
-def _points(run: RunStore) -> list[Point]:
-    """Return a run's values."""
+def _points(run: RunStore, *, counters: bool) -> list[Point]:
+    """Return a run's values, with those that its disks counted or without."""
     stored = run.load_run()
     result = run.load_result() or result_of(run)
     disks = {cell.id: disks_of(cell.cell) for cell in stored.cells}
@@ -78,5 +80,5 @@ def _points(run: RunStore) -> list[Point]:
             branch=result.environment.get("branch"),
         )
         for cell in result.cells
-        for one in cell.measurements
+        for one in (figures_of(cell) if counters else cell.measurements)
     ]

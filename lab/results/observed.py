@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.analysis.compare import CERTAIN
-from lab.analysis.judge import counter_of
+from lab.analysis.counted import counter_of
 from lab.analysis.noise import disks_of, share_of
 from lab.analysis.sides import Observed, Seen
 from lab.compile.scenario.fields import fields_of

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from lab import __version__
 from lab.analysis import measure
 from lab.analysis.suites import SuiteTest
+from lab.compile.cell.metrics import metrics_of
 from lab.core.base import KEPT
 from lab.core.errors import InputError
 from lab.core.printable import as_name, printable
@@ -26,10 +27,9 @@ from lab.host.system import files, untrusted
 from lab.model.matrix.record import JobState, MatrixResult
 from lab.model.result.document import CellResult, Outcome, Result, RunState
 from lab.model.result.explanation import Explanation
-from lab.model.result.measurement import COUNTERS, Check
+from lab.model.result.measurement import Check
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
-from lab.plugins.faults._shared import COMMON
 from lab.plugins.workloads._suites import COLOUR
 from lab.report.content.document import Attempt, Evidence, Page, PageCell, PageTest
 from lab.report.content.reliability import steps
@@ -92,11 +92,8 @@ def page_of(store: RunStore, lab: str = "lab", typed: tuple[str, str] | None = N
 
 def _better(cell: Cell) -> Iterator[tuple[str, str]]:
     """Yield ``WORKLOAD.METRIC`` of each workload and fault with its better direction."""
-    tools = [(w.name, catalog.workload(w.tool).metrics) for w in cell.workloads]
-    tools += [(f.name, (*COMMON, *catalog.fault_kind(f.fault).metrics)) for f in cell.faults]
-    for name, metrics in tools:
-        for metric in (*metrics, *COUNTERS):
-            yield f"{name}.{metric.name}", metric.better
+    for (name, _), metric in metrics_of(cell).items():
+        yield f"{name}.{metric.name}", metric.better
 
 
 def _cell(

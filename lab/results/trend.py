@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from lab.analysis.counted import figure_of
 from lab.analysis.known_failures import systems
 from lab.analysis.noise import disks_of
 from lab.analysis.regressions import Sighting, regressions
+from lab.compile.cell.metrics import metrics_of
 from lab.compile.scenario.fields import fields_of
 from lab.compile.scenario.identity import identity
 from lab.core.errors import InputError
@@ -16,7 +18,6 @@ from lab.model.matrix.record import Regression
 from lab.model.result.document import CellResult, Outcome, Result
 from lab.model.scenario.claim import matches
 from lab.model.scenario.document import Cell
-from lab.plugins import catalog
 from lab.results.documents import understood
 from lab.results.judged import result_of
 from lab.store.runs import RunStore, StoredRun
@@ -49,35 +50,31 @@ def _of_run(run: RunStore) -> list[Sighting]:
         one
         for found in result.cells
         if found.id in cells and found.outcome is Outcome.DONE
-        for one in _of_cell(stored, result, found, cells[found.id])
+        for one in sightings_of(stored, result, found, cells[found.id])
     ]
 
 
-def _of_cell(
+def sightings_of(
     stored: StoredRun, result: Result, found: CellResult, cell: Cell
 ) -> Iterator[Sighting]:
+    """Yield each value of a cell that a claim uses."""
     kernel, mdadm = systems(result)
     if kernel is None or mdadm is None:
         return
     verdicts = {claim.id: claim.verdict for claim in result.claims}
     fields = fields_of(cell, stored.claims)
-    better = {
-        (workload.name, metric.name): metric.better
-        for workload in cell.workloads
-        for metric in catalog.workload(workload.tool).metrics
-    }
-    figures = {
-        (one.workload, one.metric): one
-        for one in found.measurements
-        if not found.doubts(one.workload)
-    }
+    known = metrics_of(cell)
     for claim in stored.claims:
         spoken = {
-            (value.workload, value.metric)
+            (value.workload, value.metric, value.disk or "")
             for value in claim.values
-            if value.disk is None and matches(value.where, fields)
+            if matches(value.where, fields)
         }
-        for key in sorted(spoken & figures.keys() & better.keys()):
+        for workload, name, disk in sorted(spoken):
+            metric = known.get((workload, name))
+            figure = figure_of(found, workload, name, disk or None)
+            if metric is None or figure is None or found.doubts(workload):
+                continue
             yield Sighting(
                 scenario=stored.scenario,
                 claim=claim.id,
@@ -87,8 +84,9 @@ def _of_cell(
                 mdadm=mdadm,
                 run=stored.id,
                 started=stored.started,
-                figure=figures[key],
-                better=better[key],
+                figure=figure,
+                metric=metric,
+                disk=disk,
                 disks=disks_of(cell),
                 noise=stored.noise,
                 verdict=verdicts[claim.id],

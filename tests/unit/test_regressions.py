@@ -10,14 +10,27 @@ from pathlib import Path
 import pytest
 
 from lab.analysis.regressions import Sighting, regressions
-from lab.model.result.document import CellMeasurement
-from lab.model.result.measurement import Measurement
+from lab.compile.cell.metrics import COUNTS, metrics_of
+from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.fields import fields_of
+from lab.model.result.document import (
+    CellMeasurement,
+    CellResult,
+    ClaimResult,
+    MemberCounters,
+    Outcome,
+    Result,
+)
+from lab.model.result.measurement import SECONDS, THROUGHPUT, Measurement, Metric, MetricKind
 from lab.model.result.noise import NoiseFloor
-from lab.model.scenario.claim import Verdict
+from lab.model.scenario.claim import Verdict, matches
+from lab.model.scenario.document import Cell
+from lab.plugins import catalog
+from lab.report.content.matrix import regression_sentence
 from lab.results.documents import result_of
 from lab.results.report import write_site
-from lab.results.trend import regressions_of
-from lab.store.runs import RunStore
+from lab.results.trend import regressions_of, sightings_of
+from lab.store.runs import RunStore, StoredRun
 from tests.fakes import FLOORS
 from tests.runs import SMALL, theory_run
 
@@ -47,7 +60,7 @@ def sighting(
         run=f"s-{night}",
         started=f"2026-03-{night:02}T01:00:00+00:00",
         figure=CellMeasurement.of(one, 0),
-        better="higher",
+        metric=THROUGHPUT,
         disks="throttle",
         noise=FLOORS,
         verdict=verdict,
@@ -133,10 +146,89 @@ def test_times_get_worse_when_they_get_longer() -> None:
     def timed(value: float, kernel: str) -> Sighting:
         one = Measurement(workload="write", metric="seconds", unit="s", values=(value,))
         whole = sighting(1, kernel)
-        return replace(whole, figure=CellMeasurement.of(one, 0), better="lower")
+        return replace(whole, figure=CellMeasurement.of(one, 0), metric=SECONDS)
 
     assert regressions([timed(10, KERNELS[0]), timed(8, KERNELS[1])]) == ()
     assert len(regressions([timed(8, KERNELS[0]), timed(10, KERNELS[1])])) == 1
+
+
+@pytest.mark.parametrize(
+    ("better", "values", "bad"),
+    [
+        ("lower", (0, 0, 8, 8), 2),  # as mismatch_cnt, lost, degraded: there is no ratio
+        ("lower", (256, 256, 256, 511), 3),
+        ("higher", (1, 1, 0, 0), 2),  # as intact
+        ("lower", (8, 8, 0, 0), None),
+        ("lower", (0, 0, 0, 0), None),
+        ("lower", (1000, 1000, 1010, 1010), None),  # too small to matter
+    ],
+)
+def test_a_count_has_no_noise_and_may_begin_at_0(
+    better: str, values: Sequence[float], bad: int | None
+) -> None:
+    metric = Metric(name="n", unit="1", better=better, kind=MetricKind.COUNTED)
+    sightings = []
+    for one, number in zip(history(1, 1, 1, 1), values, strict=True):
+        counts = Measurement(workload="w", metric="n", unit="1", values=(number,))
+        figure = CellMeasurement.of(counts, 0)
+        sightings.append(replace(one, metric=metric, figure=figure, noise=()))
+    found = regressions(sightings)
+    assert [r.named for r in found] == ([] if bad is None else [f"Linux {KERNELS[bad]}"])
+    for one in found:
+        assert (one.change is None) == (one.before == 0)
+        assert ("from 0" in regression_sentence(one)) == (one.before == 0)
+
+
+def result_with_everything(cell: Cell) -> CellResult:
+    """A result in which every metric has a value, and each disk has counters."""
+    names = [*cell.workloads, *cell.faults]
+    return CellResult(
+        id="c",
+        axes=cell.axes,
+        outcome=Outcome.DONE,
+        measurements=tuple(
+            CellMeasurement.of(Measurement(workload=w, metric=m, unit="1", values=(1.0,)), 0)
+            for w, m in metrics_of(cell)
+            if m not in COUNTS
+        ),
+        counters=tuple(
+            MemberCounters.model_validate(
+                {"workload": n.name, "trial": 1, "serial": serial}
+                | dict.fromkeys(("reads", "read_bytes", "writes", "written_bytes", "flushes"), 1)
+                | {"empty_flushes": 0}
+            )
+            for n in names
+            for serial, _ in cell.each_disk
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", catalog.scenarios())
+def test_every_value_of_every_claim_is_watched(name: str) -> None:
+    """Rates, times, faults' metrics, and counters of all disks or one, in all shipped scenarios."""
+    compiled = compile_scenario(catalog.scenarios()[name])
+    image = {"kernel": "6.1.0-56-amd64", "mdadm": "4.2-5"}
+    stored = StoredRun.model_construct(
+        id="r", scenario=name, started="", claims=compiled.scenario.claims, environment={}, noise=()
+    )
+    verdicts = [ClaimResult(id=c.id, says="s", verdict=Verdict.HOLDS) for c in stored.claims]
+    result = Result.model_construct(
+        environment={"image": image}, cells=(), claims=tuple(verdicts), run=None
+    )
+    wanted, seen = set(), set()
+    for cell in compiled.cells:
+        fields = fields_of(cell, stored.claims)
+        wanted |= {
+            (claim.id, str(cell.axes), v.workload, v.metric, v.disk or "")
+            for claim in stored.claims
+            for v in claim.values
+            if matches(v.where, fields)
+        }
+        seen |= {
+            (s.claim, str(cell.axes), s.figure.workload, s.figure.metric, s.disk)
+            for s in sightings_of(stored, result, result_with_everything(cell), cell)
+        }
+    assert seen == wanted
 
 
 def test_what_was_seen_before_this_night_is_not_new() -> None:

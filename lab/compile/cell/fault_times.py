@@ -5,18 +5,6 @@ from __future__ import annotations
 from lab.model.scenario.document import Cell, Workload
 from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
-from lab.plugins.faults._shared import COMMON
-
-
-def metrics_of(named: Workload | Fault) -> tuple[str, list[str]]:
-    """Return the plug-in of a workload or a fault, and its metrics; none if it does not exist."""
-    if isinstance(named, Workload):
-        if catalog.missing_plugin("workloads", named.tool):
-            return named.tool, []
-        return named.tool, [m.name for m in catalog.workload(named.tool).metrics]
-    if catalog.missing_plugin("faults", named.fault):
-        return named.fault, []
-    return named.fault, [m.name for m in (*COMMON, *catalog.fault_kind(named.fault).metrics)]
 
 
 def in_order(cell: Cell) -> list[Fault]:

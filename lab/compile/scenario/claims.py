@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Final
 
-from lab.compile.cell.fault_times import cut_short, metrics_of
+from lab.compile.cell.fault_times import cut_short
+from lab.compile.cell.metrics import COUNTS, own_metrics, plugin_of
 from lab.compile.scenario.fields import field_names, fields_of, is_field, values_of
 from lab.core.errors import InputError
 from lab.core.units import format_size, parse_size
 from lab.core.yaml import Document, Path_
-from lab.model.result.measurement import COUNTERS
 from lab.model.scenario.claim import Bound, Claim, Expectation, Monotonic, Ratio, Value, same_field
 from lab.model.scenario.document import AxisValue, Cell, Scenario, Workload
 from lab.model.scenario.fault import Fault
@@ -169,14 +169,14 @@ class _Check:
     def _names(self, at: Path_, value: Value, cell: Cell) -> None:
         """Check workload or fault, metric and disk of a value, in a cell that it selects."""
         named: tuple[Workload | Fault, ...] = (*cell.workloads, *cell.faults)
-        names = {one.name: metrics_of(one) for one in named}
+        names = {one.name: one for one in named}
         if value.workload not in names:
             guess = _guess(value.workload, list(names)) or f"there is {_listed(names) or 'none'}"
             raise self._wrong(
                 (*at, "workload"), f"there is no workload '{value.workload}': {guess}"
             )
-        tool, own = names[value.workload]
-        counted = [m.name for m in COUNTERS]
+        tool, own = plugin_of(names[value.workload]), own_metrics(names[value.workload])
+        counted = list(COUNTS)
         if value.disk is not None and value.metric not in counted:
             raise self._wrong(
                 (*at, "metric"),

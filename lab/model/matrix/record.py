@@ -139,6 +139,10 @@ class Regression(Model):
     axes: dict[str, AxisValue]
     workload: str
     metric: str
+    unit: str = ""
+    """Empty in records of earlier versions."""
+    disk: str = ""
+    """Serial of the disk whose counter it is; empty: of the whole cell."""
     good: str
     """The last good system: Linux and mdadm."""
     bad: str
@@ -151,8 +155,8 @@ class Regression(Model):
     """Other differences: QEMU, libvirt, the lab, the accelerator."""
     before: float
     after: float
-    change: float
-    """As a fraction."""
+    change: float | None
+    """As a fraction; ``None``: from 0."""
     verdicts: tuple[Verdict, Verdict]
     verdict: Change = Change.CHANGED
     seen: str

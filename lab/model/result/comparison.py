@@ -41,10 +41,10 @@ class FigureChange(Model):
     unit: str
     first: float
     second: float
-    change: float
-    """Median of the second run divided by that of the first, minus 1."""
-    low: float
-    high: float
+    change: float | None
+    """Median of the second run divided by that of the first, minus 1; ``None``: the first is 0."""
+    low: float | None
+    high: float | None
     """``low`` and ``high`` bound the change, with noise."""
     verdict: Change
 

@@ -180,12 +180,13 @@ def flip_sentence(flip: Flip) -> str:
 def regression_sentence(one: Regression) -> str:
     """Return the first bad version, with its values."""
     where = axes_text(one.axes)
+    change = "from 0" if one.change is None else f"{one.change:+.1%}"
     before, after = (figure(one.metric, value) for value in (one.before, one.after))
     also = f"; but {', '.join(one.also)}" if one.also else ""
     unknown = f"; of {', '.join(one.between)} noise hides it" if one.between else ""
     return (
         f"{one.scenario}{f' ({where})' if where else ''}: {one.claim}: {one.workload}"
-        f" {one.metric.replace('_', ' ')} {before} → {after} ({one.change:+.1%}):"
+        f" {one.metric.replace('_', ' ')} {before} → {after} ({change}):"
         f" first bad: {one.named}; good before: {one.good}{unknown}{also}"
     )
 

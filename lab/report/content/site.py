@@ -13,6 +13,7 @@ from lab.model.result.history import Point
 from lab.model.result.measurement import COUNTERS, MetricKind
 from lab.model.result.site import Site, SiteCell, SiteChange, SiteMetric, SiteRun
 from lab.plugins import catalog
+from lab.plugins.faults._shared import COMMON
 from lab.report.content.document import Page
 from lab.report.content.figures import axes_text, metric_words
 
@@ -35,8 +36,9 @@ def site_of(pages: Sequence[Page], added: Sequence[Page | Result] = ()) -> Site:
 
 
 def _metrics() -> dict[str, SiteMetric]:
-    tools = [catalog.workload(name) for name in catalog.plugin_names("workloads")]
-    known = {metric.name: metric for tool in tools for metric in (*tool.metrics, *COUNTERS)}
+    tools = [catalog.workload(name).metrics for name in catalog.plugin_names("workloads")]
+    faults = [catalog.fault_kind(name).metrics for name in catalog.plugin_names("faults")]
+    known = {m.name: m for own in (COMMON, *faults, *tools, COUNTERS) for m in own}
     return {
         name: SiteMetric(
             words=metric_words(name),

@@ -157,11 +157,18 @@ def _rows(cell: CellChange, least: float) -> list[tuple[str | Text, ...]]:
                 one.workload if main else f"{one.workload}, {one.metric}",
                 figure(one.metric, one.first),
                 figure(one.metric, one.second),
-                f"{one.change:+.1%} ±{max(one.high - one.change, one.change - one.low):.1%}",
+                _change(one),
                 Text(_words(one, least), style=STYLES[one.verdict]),
             )
         )
     return found
+
+
+def _change(one: FigureChange) -> str:
+    if one.change is None or one.low is None or one.high is None:
+        return "from 0"
+    off = max(one.high - one.change, one.change - one.low)
+    return f"{one.change:+.1%} ±{off:.1%}"
 
 
 def _rank(one: FigureChange) -> int:
@@ -171,7 +178,7 @@ def _rank(one: FigureChange) -> int:
 def _words(one: FigureChange, least: float) -> str:
     match one.verdict:
         case Change.CHANGED:
-            return "more" if one.change > 0 else "less"
+            return "more" if one.second > one.first else "less"
         case Change.SAME:
             return "same"
         case Change.UNCLEAR:
