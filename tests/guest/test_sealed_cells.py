@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab.compile.cell.procedure import cell_procedure
+from lab.analysis import measure
+from lab.compile.cell.procedure import EMPTY_FLUSHES, cell_procedure
 from lab.compile.scenario.document import compile_scenario
 from lab.core.yaml import parse_override
 from lab.host import images
@@ -16,7 +17,7 @@ from lab.host.guest.virtual import region_file
 from lab.host.guest.virtual.sealed import SealedBackend
 from lab.host.images import virtual_time
 from lab.model.execution.job import CellJob, SealedKit
-from lab.model.execution.procedure import GuestCommand, Procedure, Verify
+from lab.model.execution.procedure import GuestCommand, Procedure, Timed, Verify
 from lab.model.result.measurement import Check
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
@@ -501,3 +502,67 @@ def test_fio_starts_without_reading_programs_and_the_libraries_of_engines(
     assert int(loaded) < 12
     assert "rados_create" in said
     assert int(usual) > 40
+
+
+# --- counters ------------------------------------------------------------------------------------
+
+REQUESTS = f"""\
+title: Requests of every kind
+question: Is each counted as what it is?
+{GUEST}disks: {{count: 2, size: 256MiB, throttle: {{total_operations_per_second: 5000}}}}
+array: none
+workloads:
+  - {{name: plain, tool: fio, rw: write, size: 256KiB, direct: 1}}
+  - {{name: synced, tool: fio, rw: write, size: 256KiB, direct: 1, fsync: 1}}
+  - {{name: jobs, tool: fio, rw: write, size: 128KiB, direct: 1, fsync: 1, numjobs: 4}}
+  - {{name: fua, tool: fio, rw: write, size: 256KiB, direct: 1, sync: 1}}
+  - {{name: read, tool: fio, rw: randread, size: 256KiB, direct: 1}}
+  - {{name: trim, tool: fio, rw: trim, bs: 64KiB, size: 4MiB, direct: 1}}
+  - {{name: randtrim, tool: fio, rw: randtrim, bs: 64KiB, size: 4MiB, direct: 1}}
+  - {{name: trimwrite, tool: fio, rw: trimwrite, bs: 64KiB, size: 2MiB, direct: 1}}
+"""
+MIRROR = "array={level: 1, component_size: 32MiB, bitmap: none, consistency_policy: resync}"
+
+
+@pytest.mark.parametrize("array", ["array=none", MIRROR], ids=["one disk", "a mirror"])
+def test_each_request_is_counted_as_what_it_is(
+    bench: SealedBackend, tmp_path: Path, array: str
+) -> None:
+    """By the disks' driver, by the kernel's tracing as in real time, and by arithmetic."""
+    path = tmp_path / "requests.yaml"
+    path.write_text(REQUESTS)
+    (cell,) = compile_scenario(path, overrides=[parse_override(array)]).cells
+    whole = cell_procedure(cell, bench.record.directory)
+    steps = tuple(
+        step.model_copy(
+            update={"before": EMPTY_FLUSHES + step.before, "after": EMPTY_FLUSHES + step.after}
+        )
+        if isinstance(step, Timed)
+        else step
+        for step in whole.steps
+    )
+    raw, _ = run_cell(bench, whole.model_copy(update={"steps": steps}))
+    lines = {name: text.splitlines(keepends=True) for name, text in raw.items()}
+    traced = {
+        name: "".join(line for line in text if not line.startswith("requests "))
+        for name, text in lines.items()
+    }
+    found = measure.counters(cell, raw)
+    assert found == measure.counters(cell, traced)
+    used = ["disk1", "disk2"] if "level" in array else ["disk1"]
+    each = {c.workload: c for c in found if c.serial == "disk1"}
+    assert len([c for c in found if c.serial in used]) == len(used) * len(cell.workloads)
+    writes = {"plain": 64, "synced": 64, "jobs": 128, "fua": 64, "trimwrite": 32}
+    for name, counts in each.items():
+        assert counts.writes == writes.get(name, 0), name
+        assert counts.reads == (64 if name == "read" else 0), name
+    assert (each["plain"].flushes, each["synced"].flushes) == (0, 63)
+    assert each["synced"].empty_flushes == 63
+    empty = each["jobs"].empty_flushes
+    assert empty is not None
+    assert each["jobs"].flushes <= empty
+    discards = {"trim": 4, "randtrim": 4, "trimwrite": 2}
+    for name, size in discards.items():
+        assert each[name].discarded_bytes == size << 20
+    for name, counts in each.items():
+        assert bool(counts.discards) is (name in discards)

@@ -216,13 +216,13 @@ def _counters(cell: Cell) -> str:
     """Return a script that prints each disk's device and the kernel's I/O counters.
 
     The kernel counts an empty flush as a flush and as a write, so it is counted apart: in a sealed
-    guest by the disks' driver, else by a trigger of the kernel's tracing (``_EMPTY_FLUSHES``). A
+    guest by the disks' driver, else by a trigger of the kernel's tracing (``EMPTY_FLUSHES``). A
     sealed guest also prints CPU time: the first line of ``/proc/stat``, ``proc(5)``.
     """
     serials = " ".join(serial for serial, _ in cell.each_disk)
     paths = " ".join(guest_path(disk, serial) for serial, disk in cell.each_disk)
     sealed = is_sealed(cell)
-    own = 'read -r line < /proc/stat; echo "$line"\n' if sealed else _EMPTY_FLUSHES
+    own = 'read -r line < /proc/stat; echo "$line"\n' if sealed else EMPTY_FLUSHES
     driver = (
         'read -r line < "/sys/block/$d/requests" && echo "requests $d $line"; ' if sealed else ""
     )
@@ -234,7 +234,7 @@ def _counters(cell: Cell) -> str:
     )
 
 
-_EMPTY_FLUSHES: Final = """\
+EMPTY_FLUSHES: Final = """\
 {
 t=/sys/kernel/tracing
 [ -d $t/events ] || mount -t tracefs tracefs $t
