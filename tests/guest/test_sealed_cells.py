@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -509,7 +509,7 @@ def test_fio_starts_without_reading_programs_and_the_libraries_of_engines(
 REQUESTS = f"""\
 title: Requests of every kind
 question: Is each counted as what it is?
-{GUEST}disks: {{count: 2, size: 256MiB, throttle: {{total_operations_per_second: 5000}}}}
+{GUEST}disks: {{count: 1, size: 256MiB, throttle: {{total_operations_per_second: 5000}}}}
 array: none
 workloads:
   - {{name: plain, tool: fio, rw: write, size: 256KiB, direct: 1}}
@@ -521,17 +521,20 @@ workloads:
   - {{name: randtrim, tool: fio, rw: randtrim, bs: 64KiB, size: 4MiB, direct: 1}}
   - {{name: trimwrite, tool: fio, rw: trimwrite, bs: 64KiB, size: 2MiB, direct: 1}}
 """
-MIRROR = "array={level: 1, component_size: 32MiB, bitmap: none, consistency_policy: resync}"
+MIRROR = (
+    "disks.count=2",
+    "array={level: 1, component_size: 32MiB, bitmap: none, consistency_policy: resync}",
+)
 
 
-@pytest.mark.parametrize("array", ["array=none", MIRROR], ids=["one disk", "a mirror"])
+@pytest.mark.parametrize("sets", [(), MIRROR], ids=["one disk", "a mirror"])
 def test_each_request_is_counted_as_what_it_is(
-    bench: SealedBackend, tmp_path: Path, array: str
+    bench: SealedBackend, tmp_path: Path, sets: Sequence[str]
 ) -> None:
     """By the disks' driver, by the kernel's tracing as in real time, and by arithmetic."""
     path = tmp_path / "requests.yaml"
     path.write_text(REQUESTS)
-    (cell,) = compile_scenario(path, overrides=[parse_override(array)]).cells
+    (cell,) = compile_scenario(path, overrides=[parse_override(s) for s in sets]).cells
     whole = cell_procedure(cell, bench.record.directory)
     steps = tuple(
         step.model_copy(
@@ -549,9 +552,8 @@ def test_each_request_is_counted_as_what_it_is(
     }
     found = measure.counters(cell, raw)
     assert found == measure.counters(cell, traced)
-    used = ["disk1", "disk2"] if "level" in array else ["disk1"]
     each = {c.workload: c for c in found if c.serial == "disk1"}
-    assert len([c for c in found if c.serial in used]) == len(used) * len(cell.workloads)
+    assert len(found) == len(cell.each_disk) * len(cell.workloads)
     writes = {"plain": 64, "synced": 64, "jobs": 128, "fua": 64, "trimwrite": 32}
     for name, counts in each.items():
         assert counts.writes == writes.get(name, 0), name
