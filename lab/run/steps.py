@@ -79,8 +79,8 @@ def run_step(step: Step, bench: Backend, undo: Undo, save: Save) -> tuple[Check,
             answer = bench.ask_server(step)
             if step.capture:
                 save(f"{step.capture}.txt", f"{answer}\n")
-            if answer.startswith("error"):
-                raise ToolError(f"'{step.label}' was refused by the server: {answer}")
+            if answer.split(" ", 1)[0] != "ok":
+                raise ToolError(f"'{step.label}' was refused by the server: {answer or 'no words'}")
         case PowerCycle():
             save(f"{step.capture}.txt", bench.power_cycle(step))
         case BeginWorkload():

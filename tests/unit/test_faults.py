@@ -1052,3 +1052,109 @@ def test_a_power_cut_tells_how_far_the_reshape_was(tmp_path: Path) -> None:
     assert "reshaped_bytes" not in measured(tmp_path, files)
     files["cut.1.stdout.txt"] += "reshape_at=12288\n"
     assert measured(tmp_path, files)["reshaped_bytes"] == 12 * 1024**2
+
+
+# --- what disks share -------------------------------------------------------------------------
+
+
+SLOW = "  - {name: slowed, fault: slow, after: write, disk: 2, total_bytes_per_second: 1MiB}\n"
+
+
+def test_one_disk_of_a_group_does_not_become_slow_alone(tmp_path: Path) -> None:
+    for clock in ("real", "virtual"):
+        sets = (f"guest.clock={clock}", "disks.throttle.group=cable")
+        with pytest.raises(InputError, match=r"disk: disk 2 shares its limits with disks 1, 3, 4"):
+            compiled(tmp_path, SLOW, *sets)
+        limit = next(s for s in steps_of(tmp_path, SLOW, sets[0]) if isinstance(s, LimitDisk))
+        assert limit.limits == {"total_bytes_sec": 1048576}
+
+
+def test_only_a_group_with_other_disks_is_shared(tmp_path: Path) -> None:
+    own = BASE.replace("disks:\n  count: 4\n", "disks:\n  - {count: 3, size: 1GiB}\n  - count: 1\n")
+    own = own.replace("  size: 1GiB\n  throttle:\n", "    size: 1GiB\n    throttle:\n", 1)
+    own = own.replace(
+        "    total_bytes_per_second: 5MiB\n",
+        "      total_bytes_per_second: 5MiB\n      group: alone\n    serial: 'b{index}'\n",
+    )
+    path = tmp_path / "own.yaml"
+    path.write_text(own + "faults:\n" + SLOW.replace("disk: 2", "disk: 4"))
+    steps = cell_procedure(compile_scenario(path).base, "/g").steps
+    assert [s.serial for s in steps if isinstance(s, LimitDisk)] == ["b4"]
+
+
+def test_what_counts_as_an_operation_stays_for_a_slow_disk(tmp_path: Path) -> None:
+    """The driver of virtual time keeps it; libvirt would set it to nothing."""
+    slow = SLOW.replace("total_bytes_per_second: 1MiB", "total_operations_per_second: 5")
+    sets = ("disks.throttle.total_operations_per_second=9", "disks.throttle.operation_size=8KiB")
+    (limit,) = [s for s in steps_of(tmp_path, slow, *sets) if isinstance(s, LimitDisk)]
+    assert limit.limits == {"total_iops_sec": 5, "size_iops_sec": 8192}
+    (limit,) = [s for s in steps_of(tmp_path, SLOW, *sets) if isinstance(s, LimitDisk)]
+    assert limit.limits == {"total_bytes_sec": 1048576}  # QEMU takes no size without such a limit
+
+
+def test_a_disk_that_became_slow_comes_back_slow(tmp_path: Path) -> None:
+    """The driver of virtual time keeps a disk's limits, and QEMU's new disk has the file's."""
+    faults = (
+        SLOW
+        + "  - {name: out, fault: pull, before: read, disk: 2}\n"
+        + "  - {name: back, fault: re_add, after: read, disk: 2}\n"
+    )
+    steps = steps_of(tmp_path, faults)
+    limits = [n for n, s in enumerate(steps) if isinstance(s, LimitDisk)]
+    (plug,) = [n for n, s in enumerate(steps) if isinstance(s, AttachDisk) and n > limits[0]]
+    assert len(limits) == 2
+    assert limits[0] < plug < limits[1]
+    assert steps[limits[0]] == steps[limits[1]]
+
+
+EACH = {
+    "fail": "disk: 2",
+    "grow": "level: 6, raid_devices: 4",
+    "io_error": "disk: 2",
+    "power_cut": "",
+    "pull": "disk: 2",
+    "re_add": "disk: 2",
+    "replace": "disk: 2, with: 6",
+    "rot": "disk: 2",
+    "slow": "disk: 2, total_bytes_per_second: 1MiB",
+    "spare_group": "disk: 1, second: [4, 5, 6]",
+    "sync_action": "action: check",
+}
+ARRAYS = {
+    "md": "level: 5, chunk: 64KiB",
+    "md with a spare": "level: 5, chunk: 64KiB, spares: 1",
+    "md of a few disks": "level: 5, chunk: 64KiB, members: 3",
+    "RAID 0": "level: 0, chunk: 64KiB",
+    "segments": "kind: segments, segments: 2, level: 5, chunk: 64KiB, bitmap: none",
+    "a pool of mirrors": "kind: zfs, level: mirror",
+    "raidz2 with a spare": "kind: zfs, level: raidz2, spares: 1",
+}
+DISKS = ("throttle: 5MiB/s", "throttle: {total_bytes_per_second: 5MiB, group: g}", "model: hdd")
+
+
+@pytest.mark.parametrize("clock", ["real", "virtual"])
+@pytest.mark.parametrize("array", ARRAYS)
+def test_each_fault_of_each_array_compiles_or_says_why_not(
+    tmp_path: Path, array: str, clock: str
+) -> None:
+    assert set(EACH) == set(catalog.plugin_names("faults"))
+    path, refused = tmp_path / "q.yaml", []
+    for disks in DISKS:
+        for name, words in EACH.items():
+            more = f", {words}" if words else ""
+            path.write_text(
+                f"title: T\nquestion: Q?\nguest: {{clock: {clock}}}\n"
+                f"disks: {{count: 6, size: 512MiB, {disks}}}\narray: {{{ARRAYS[array]}}}\n"
+                "workloads:\n  - {name: w, tool: dd, if: '{target}', bs: 64KiB, count: 9}\n"
+                f"faults:\n  - {{name: f, fault: {name}, after: w{more}}}\n"
+            )
+            try:
+                steps = cell_procedure(compile_scenario(path).base, "/g").steps
+            except InputError as error:
+                refused.append((name, error.message))
+                continue
+            changed = {s.serial for s in steps if isinstance(s, LimitDisk | SpoilDisk)}
+            assert changed <= {"disk2"}
+            assert not changed or "group" not in disks or name != "slow"
+    for name, message in refused:
+        assert re.search(r"q\.yaml:\d+: faults\[0\]\.\w+: .{20,}", message), (name, message)

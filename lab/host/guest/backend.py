@@ -208,7 +208,7 @@ class LiveBackend:
         """
         xml = self._hypervisor.definition()
         guests.kill(self.record.path)
-        answers = [f"{socket} {servers.ask_line(socket, 'lose')}\n" for socket in step.lose]
+        answers = [f"{socket} {servers.order(socket, 'lose')}\n" for socket in step.lose]
         for running in self._running.values():
             running.over()
         self.close()
@@ -329,8 +329,19 @@ class LiveBackend:
             )
 
     def spoil_disk(self, step: SpoilDisk) -> None:
-        """Write bytes to a plugged disk without the guest's knowledge."""
+        """Write bytes to a plugged disk without the guest's knowledge, and verify its file."""
         self._hypervisor.spoil(step.serial, step.offset, step.length, step.pattern)
+        path, form = self._hypervisor.file_of(step.serial)
+        read = f"read -q -P {step.pattern} {step.offset} {step.length}"
+        asked = process.run(
+            ("qemu-io", "-U", "-r", "-f", form, "-c", read, path), timeout=60, check=False
+        )
+        if asked.status or asked.stdout.strip():
+            said = (asked.stdout or asked.stderr).strip()
+            raise GuestError(
+                f"corrupting the disk '{step.serial}' failed: {step.length} bytes from"
+                f" {step.offset} on were not written ({said})"
+            )
 
     def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
         """Unplug a disk, if the guest runs."""

@@ -167,6 +167,14 @@ def ask(step: AskServer) -> str:
     return ask_line(step.socket, step.line)
 
 
+def order(socket: str, line: str) -> str:
+    """As :func:`ask_line`; ``ToolError``: the server refused the command."""
+    answer = ask_line(socket, line)
+    if answer.split(" ", 1)[0] != "ok":
+        raise ToolError(f"the disk server at '{socket}' refused '{line}': {answer or 'no words'}")
+    return answer
+
+
 def ask_line(socket: str, line: str) -> str:
     """Send one line to the server of a socket; return its reply, one line."""
     try:

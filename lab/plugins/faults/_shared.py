@@ -17,7 +17,7 @@ from lab.md.facts.options import BITMAP_MOUNT, bitmap_path, journal_disk
 from lab.md.facts.sizes import disks_aside, geometry_of, present, without_disks_aside
 from lab.md.steps.create import bitmap_mount_command
 from lab.md.steps.verify import SUPERBLOCKS
-from lab.model.execution.procedure import words
+from lab.model.execution.procedure import LimitDisk, words
 from lab.model.plugin import FaultKind, Problem, Scene, Standing
 from lab.model.result.measurement import Metric, MetricKind
 from lab.model.scenario.document import SERVED
@@ -337,6 +337,35 @@ def array_problems(scene: Scene) -> Iterable[Problem]:
             message=f"{scene.fault.fault} needs an array with redundancy, and '{levels[-1].name}'"
             " made it a RAID 0: let this fault come before it",
         )
+
+
+def limits_of(parameters: Mapping[str, object]) -> dict[str, int]:
+    """Return a fault's limits, by libvirt's names (``<iotune>``)."""
+    return {
+        k.replace("_operations_per_second", "_iops_sec").replace("_per_second", "_sec"): v
+        for k, v in parameters.items()
+        if k.endswith("_per_second") and isinstance(v, int)
+    }
+
+
+def slowed(scene: Scene, position: int) -> dict[str, int]:
+    """Return the limits that an earlier fault gave a disk; empty: none did."""
+    found: dict[str, int] = {}
+    for fault in scene.earlier:
+        if fault.fault == "slow" and fault.parameters["disk"] == position:
+            found = limits_of(_parameters(fault).model_dump(exclude_none=True)) or found
+    return found
+
+
+def limits_step(scene: Scene, position: int, limits: Mapping[str, int]) -> LimitDisk:
+    """Return the step that gives a disk other limits.
+
+    What counts as one operation stays, as with the driver of virtual time.
+    """
+    one = disk(scene, position)
+    size = one.disk.throttle.operation_size
+    more = {"size_iops_sec": size} if size and any("iops" in name for name in limits) else {}
+    return LimitDisk(serial=one.serial, limits={**limits, **more})
 
 
 def served(standing: Standing) -> bool:

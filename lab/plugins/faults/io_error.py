@@ -69,6 +69,13 @@ class IoError(FaultKind):
         yield from moved_problems(scene)
         if p.disk > len(scene.disks):
             return
+        if scene.device and scene.array.kind != "md":
+            yield Problem(
+                key="fault",
+                message="offset counts from the start of an md member's data, and array.kind is"
+                f" {scene.array.kind}: set it to md, or remove the array",
+            )
+            return
         broken = disk(scene, p.disk)
         if not served(broken):
             yield Problem(

@@ -22,7 +22,9 @@ from lab.plugins.faults._shared import (
     counted,
     disk,
     disk_problems,
+    limits_step,
     number,
+    slowed,
     unplugged,
 )
 
@@ -68,9 +70,12 @@ class ReAdd(FaultKind):
         if p.disk not in unplugged(scene):
             return ()
         back = disk(scene, p.disk)
+        limits = slowed(scene, p.disk)
         return (
             AttachDisk(serial=back.serial, xml=back.xml, xml_path=back.xml_path),
             back.ready,
+            # A disk that became slow comes back slow.
+            *([limits_step(scene, p.disk, limits)] if limits else []),
         )
 
     @override

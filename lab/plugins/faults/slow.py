@@ -13,10 +13,10 @@ from pydantic import Field
 from typing_extensions import override
 
 from lab.core.base import Model, Rate, Seconds
-from lab.model.execution.procedure import AskServer, LimitDisk, Step
+from lab.model.execution.procedure import AskServer, Step
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.scenario.document import Throttle
-from lab.plugins.faults._shared import Position, disk, disk_problems, served
+from lab.plugins.faults._shared import Position, disk, disk_problems, limits_of, limits_step, served
 
 
 class SlowParameters(Model):
@@ -35,11 +35,7 @@ class SlowParameters(Model):
     @property
     def limits(self) -> dict[str, int]:
         """Return the given limits, by libvirt's names (``<iotune>``)."""
-        given = self.model_dump(exclude={"disk", "stall"}, exclude_none=True)
-        return {
-            k.replace("_operations_per_second", "_iops_sec").replace("_per_second", "_sec"): v
-            for k, v in given.items()
-        }
+        return limits_of(self.model_dump(exclude_none=True))
 
 
 class Slow(FaultKind):
@@ -62,6 +58,16 @@ class Slow(FaultKind):
         if p.disk > len(scene.disks):
             return
         model = disk(scene, p.disk).disk.model
+        group = disk(scene, p.disk).disk.throttle.group
+        sharing = [n for n, d in enumerate(scene.disks, 1) if d.disk.throttle.group == group]
+        if p.limits and group is not None and len(sharing) > 1:
+            yield Problem(
+                key="disk",
+                message=f"disk {p.disk} shares its limits with disks"
+                f" {', '.join(str(n) for n in sharing if n != p.disk)} (group {group!r}), so all of"
+                " them would become slow: give a disk without throttle.group",
+            )
+            return
         if p.stall is not None and not served(disk(scene, p.disk)):
             yield Problem(
                 key="stall",
@@ -90,13 +96,13 @@ class Slow(FaultKind):
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
         p = checked(SlowParameters, parameters)
-        slowed = disk(scene, p.disk)
         if p.stall is None:
-            return (LimitDisk(serial=slowed.serial, limits=p.limits),)
+            return (limits_step(scene, p.disk, p.limits),)
+        stalled = disk(scene, p.disk)
         return (
             AskServer(
-                label=f"stall {slowed.serial}",
-                socket=slowed.control,
+                label=f"stall {stalled.serial}",
+                socket=stalled.control,
                 line=f"stall {p.stall:g}",
                 capture=f"{scene.tag}.server",
             ),

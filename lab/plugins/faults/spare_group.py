@@ -17,6 +17,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from lab.core.base import Model
+from lab.md.facts.sizes import disks_aside
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
@@ -82,9 +83,19 @@ class SpareGroup(FaultKind):
             )
         if len(set(p.second)) < len(p.second):
             yield Problem(key="second", message="it names a disk twice: give different disks")
+        if twice := [f.name for f in scene.earlier if f.fault == "spare_group"]:
+            yield Problem(
+                key="fault",
+                message=f"the second array of '{twice[0]}' is still there: remove one of them",
+            )
         for position in p.second:
             yield from disk_problems(scene, position, key="second", member=False)
-            if scene.device and position in members(scene):
+            if position in (aside := disks_aside(scene.array)):
+                yield Problem(
+                    key="second",
+                    message=f"disk {position} is for {aside[position]}: give another disk",
+                )
+            elif scene.device and position in members(scene):
                 yield Problem(
                     key="second",
                     message=f"disk {position} is a member of the array: set array.members, so that "

@@ -29,8 +29,8 @@ def load() -> Any:
     return libvirt
 
 
-def words(error: Exception) -> str:
-    """Return libvirt's message on one line."""
+def words(error: object) -> str:
+    """Return a message of libvirt or QEMU on one line."""
     return str(error).strip().replace("\n", " ")
 
 
@@ -53,6 +53,11 @@ class GuestDisk:
     name: str
     bus: str
     alias: str
+    group: str = ""
+    """Its throttle group; empty: the disk has its own limits."""
+    path: str = ""
+    """Its file; empty: a disk server has it."""
+    format: str = ""
 
     @property
     def device(self) -> str:
@@ -66,17 +71,26 @@ def drives(domain: Any) -> dict[str, GuestDisk]:
     """Return the guest's disks that have a serial, by serial."""
     found = {}
     for disk in ET.fromstring(domain.XMLDesc(0)).iter("disk"):
-        serial, target, alias = disk.findtext("serial"), disk.find("target"), disk.find("alias")
+        serial, target = disk.findtext("serial"), disk.find("target")
         if serial and target is not None:
             found[serial] = GuestDisk(
                 name=target.get("dev", ""),
                 bus=target.get("bus", ""),
-                alias="" if alias is None else alias.get("name", ""),
+                alias=_attribute(disk, "alias", "name"),
+                group=disk.findtext("iotune/group_name") or "",
+                path=_attribute(disk, "source", "file"),
+                format=_attribute(disk, "driver", "type"),
             )
     return found
 
 
-def _drive(domain: Any, serial: str) -> GuestDisk:
+def _attribute(disk: ET.Element, child: str, name: str) -> str:
+    found = disk.find(child)
+    return "" if found is None else found.get(name, "")
+
+
+def one(domain: Any, serial: str) -> GuestDisk:
+    """Return the guest's disk with that serial; ``GuestError``: it has none."""
     drive = drives(domain).get(serial)
     if drive is None:
         raise GuestError(f"the guest has no disk with the serial '{serial}'")
@@ -86,8 +100,8 @@ def _drive(domain: Any, serial: str) -> GuestDisk:
 def wipe(domain: Any, serial: str, size: int) -> None:
     """Zero a disk of ``size`` bytes through QEMU, without its limits.
 
-    QEMU accepts requests below 2 GiB (``BDRV_REQUEST_MAX_BYTES``) and reports no errors here, so
-    the caller checks the file afterwards.
+    QEMU accepts requests below 2 GiB (``BDRV_REQUEST_MAX_BYTES``). It prints I/O errors to its log
+    and not to the monitor, so the caller checks the file afterwards.
     """
     zeros = [
         f"write -q -z -u {start} {min(WIPE_BYTES, size - start)}"
@@ -97,7 +111,10 @@ def wipe(domain: Any, serial: str, size: int) -> None:
 
 
 def spoil(domain: Any, serial: str, offset: int, length: int, pattern: int) -> None:
-    """Fill a range with one byte through QEMU, without the guest's knowledge or the limits."""
+    """Fill a range with one byte through QEMU, without the guest's knowledge or the limits.
+
+    The caller checks the file afterwards, as after :func:`wipe`.
+    """
     _write(domain, serial, [f"write -q -P {pattern} {offset} {length}"], "written to")
 
 
@@ -109,28 +126,54 @@ def _write(domain: Any, serial: str, commands: list[str], done: str) -> None:
     import libvirt_qemu
 
     libvirt = load()
-    drive = _drive(domain, serial)
-    name, live = drive.name, libvirt.VIR_DOMAIN_AFFECT_LIVE
+    drive = one(domain, serial)
+    before = limits(domain, serial)
+    limited = any(value for value in before.values() if type(value) is int)
     try:
-        limits = {k: v for k, v in domain.blockIoTune(name, live).items() if type(v) is int}
-        if any(limits.values()):
-            domain.setBlockIoTune(name, dict.fromkeys(limits, 0), live)
+        if limited:
+            _set(domain, drive, {})
         # The flush writes qcow2's tables out of QEMU's cache (``qcow2_co_flush_to_os``).
         for command in (*commands, "flush"):
-            domain.monitor(
+            said = domain.monitor(
                 f'qemu-io -d {drive.device} "{command}"',
                 libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP,
             )
-        if any(limits.values()):
-            domain.setBlockIoTune(name, {k: v for k, v in limits.items() if v}, live)
+            if said.strip():
+                raise GuestError(f"the disk '{serial}' could not be {done}: {words(said)}")
     except libvirt.libvirtError as error:
         raise GuestError(f"the disk '{serial}' could not be {done}: {words(error)}") from error
+    finally:
+        if limited:
+            _restore(domain, serial, drive, before)
+
+
+def _set(domain: Any, drive: GuestDisk, wanted: Mapping[str, int | str]) -> None:
+    """Set exactly these limits, in one call.
+
+    libvirt keeps a limit that is not named. A disk without any limit leaves its group
+    (``blockdev.c: qmp_block_set_io_throttle``), so the group is named with each limit.
+    """
+    live = load().VIR_DOMAIN_AFFECT_LIVE
+    now = domain.blockIoTune(drive.name, live)
+    none = dict.fromkeys((name for name, value in now.items() if type(value) is int), 0)
+    group = {"group_name": drive.group} if drive.group and wanted else {}
+    domain.setBlockIoTune(drive.name, {**none, **wanted, **group}, live)
+
+
+def _restore(domain: Any, serial: str, drive: GuestDisk, before: Mapping[str, int]) -> None:
+    """Set the limits that a disk had; ``GuestError``: it has others now."""
+    try:
+        _set(domain, drive, {k: v for k, v in before.items() if type(v) is int and v})
+    except load().libvirtError as error:
+        raise GuestError(
+            f"the disk '{serial}' has lost its limits: {words(error)}", hint="start a new guest"
+        ) from error
 
 
 def limits(domain: Any, serial: str) -> dict[str, int]:
     """Return QEMU's throttle of the disk with that serial, by the names of ``<iotune>``."""
     libvirt = load()
-    drive = _drive(domain, serial)
+    drive = one(domain, serial)
     try:
         found: dict[str, int] = domain.blockIoTune(drive.name, libvirt.VIR_DOMAIN_AFFECT_LIVE)
     except libvirt.libvirtError as error:
@@ -139,18 +182,15 @@ def limits(domain: Any, serial: str) -> dict[str, int]:
 
 
 def limit(domain: Any, serial: str, wanted: Mapping[str, int]) -> None:
-    """Set exactly these limits, by the names of ``<iotune>``.
-
-    QEMU refuses a total together with a read or write limit, so all are lifted first.
-    """
+    """Set exactly these limits, by the names of ``<iotune>``; after an error the disk has those
+    that it had."""
     libvirt = load()
-    drive = _drive(domain, serial)
-    none = {k: 0 for k, v in limits(domain, serial).items() if type(v) is int}
+    drive = one(domain, serial)
+    before = limits(domain, serial)
     try:
-        domain.setBlockIoTune(drive.name, none, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-        if wanted:
-            domain.setBlockIoTune(drive.name, dict(wanted), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        _set(domain, drive, wanted)
     except libvirt.libvirtError as error:
+        _restore(domain, serial, drive, before)
         raise GuestError(
             f"setting the limits of the disk '{serial}' failed: {words(error)}"
         ) from error

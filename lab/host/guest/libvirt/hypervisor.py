@@ -209,6 +209,8 @@ class Hypervisor:
             )
         except libvirt.libvirtError as error:
             raise GuestError(f"QEMU does not answer: {drives.words(error)}") from error
+        if answer.startswith("Error"):
+            raise GuestError(f"QEMU refused '{command}': {drives.words(answer)}")
         return answer
 
     def plug(self, xml: str) -> None:
@@ -263,6 +265,11 @@ class Hypervisor:
     def spoil(self, serial: str, offset: int, length: int, pattern: int) -> None:
         """Fill a range of a disk through QEMU, without the guest's knowledge."""
         drives.spoil(self._domain, serial, offset, length, pattern)
+
+    def file_of(self, serial: str) -> tuple[str, str]:
+        """Return path and format of a disk's file."""
+        drive = drives.one(self._domain, serial)
+        return drive.path, drive.format
 
     def limits(self, serial: str) -> dict[str, int]:
         """Return QEMU's throttle of the disk with that serial, by the names of ``<iotune>``."""
