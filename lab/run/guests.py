@@ -5,30 +5,45 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from lab.core.errors import HostError
 from lab.host import images
 from lab.host.guest import console, snapshots
 from lab.host.guest import registry as guests
+from lab.host.guest.fair_time import FairTime
 from lab.host.guest.registry import GuestRecord
+from lab.host.guest.ssh.shell import banner
 from lab.host.guest.virtual import sessions, suspend
-from lab.host.system import keys, leftovers, process
+from lab.host.system import accelerator, clock, keys, leftovers, process
 from lab.store import judgements, reuse
 from lab.store import runs as store
 
+ANSWERS: Final = 3.0
+"""Seconds for a guest's SSH server to answer, to count as up."""
+BOOTS: Final = 240.0
+"""Timeout in seconds for a guest that boots again to answer on SSH."""
+
 
 def live() -> list[dict[str, Any]]:
-    """Return a row of facts for every guest that has a directory."""
+    """Return a row of facts for every guest that has a directory.
+
+    The state of a guest that was left running: ``up`` if it answers on SSH, ``no answer`` (it
+    boots, or hangs), ``suspended``, or ``off``.
+    """
     rows = []
     for record in guests.every():
         alive = guests.is_alive(record)
         owned = guests.is_owned(record)
         state = "gone" if not alive else "in use" if owned else "up"
+        if guests.is_off(record):
+            state = "off"
         if alive and record.owner_pid and not owned:
             state = "abandoned"
         if state == "up" and record.unsealed and suspend.is_suspended(record.path):
             state = "suspended"
+        elif state == "up" and not banner(record.port, ANSWERS):
+            state = "no answer"
         rows.append(
             {
                 "id": record.id,
@@ -53,9 +68,29 @@ def ssh(name: str | None, command: Sequence[str], *, user: str) -> int:
     """
     record = guests.find(name)
     argv = ssh_argv(record, command, user=user)
+    if not record.unsealed:
+        _await_answer(record)
     if not record.unsealed or guests.is_owned(record):
         process.replace_with(argv)
     return sessions.run(record, argv)
+
+
+def _await_answer(record: GuestRecord) -> None:
+    """Wait until a guest answers on SSH, as after its reboot; ``GuestError``: it does not."""
+    fair = FairTime(lambda: record.pid, lambda text: sys.stderr.write(f"{text}\n"))
+    limit = clock.limit(BOOTS * accelerator.slowness("tcg"))
+    countdown, told = clock.Countdown(limit, fair.now), False
+    while not banner(record.port, ANSWERS):
+        guests.find(record.id)  # says it if the guest is off
+        if countdown.left() <= 0:
+            raise guests.dead(
+                record, f"the guest '{record.id}' did not answer on SSH within {limit:.0f} seconds"
+            )
+        if not told:
+            sys.stderr.write(f"the guest '{record.id}' boots: waiting for its SSH server\n")
+            sys.stderr.flush()
+            told = True
+        clock.pause(0.2)
 
 
 def ssh_argv(record: GuestRecord, command: Sequence[str], *, user: str) -> list[str]:
@@ -76,14 +111,14 @@ def ssh_argv(record: GuestRecord, command: Sequence[str], *, user: str) -> list[
 
 def console_text(name: str | None, *, follow: bool) -> Iterator[str]:
     """Return a guest's console log, with control characters escaped; ``follow``: as it grows."""
-    return console.text(guests.find(name).path, follow=follow)
+    return console.text(guests.find(name, or_off=True).path, follow=follow)
 
 
 def take_down(names: Sequence[str]) -> list[str]:
     """Take down the named guests, or all that no worker uses; return their ids."""
     chosen: list[GuestRecord]
     if names:
-        chosen = [guests.find(name) for name in names]
+        chosen = [guests.find(name, or_off=True) for name in names]
     else:
         chosen = [r for r in guests.every() if not guests.is_owned(r)]
     errors = []

@@ -25,7 +25,7 @@ from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual.sealed import SealedBackend
 from lab.host.guest.virtual.unsealed import UnsealedBackend
 from lab.host.system import clock, wire
-from lab.host.system.cpu_slots import CpuSlot
+from lab.host.system.cpu_slots import CpuSlot, Foreground
 from lab.model.execution.events import (
     CellFinished,
     CellStarted,
@@ -108,7 +108,7 @@ class Worker:
         self._boot = 0.0
         self._captured: dict[str, str] = dict(job.captures)
         self._cell_job: CellJob | None = None
-        self._slot = CpuSlot()
+        self._slot = Foreground() if job.foreground else CpuSlot()
         self._assembled = Undo()
         """Undoes the last cell."""
         self._booted = Undo()
@@ -443,6 +443,7 @@ class Worker:
 
     def _keep(self, bench: LiveBackend) -> None:
         """Leave the guest running without an owner."""
+        bench.leave_up()
         bench.release()
         record: GuestRecord = bench.record
         cell = self._cell_job

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from lab.compile.guest.program import EVIDENCE, evidence
 from lab.core import qemu_img
@@ -25,6 +25,7 @@ from lab.core.errors import (
 from lab.host.guest import registry as guests
 from lab.host.guest import servers, snapshots
 from lab.host.guest.console import Watch
+from lab.host.guest.fair_time import FairTime
 from lab.host.guest.libvirt.hypervisor import Hypervisor
 from lab.host.guest.libvirt.real_disks import RealDisks
 from lab.host.guest.registry import GuestRecord
@@ -35,7 +36,7 @@ from lab.host.guest.ssh.shell import Shell, banner, reach
 from lab.host.guest.ssh.suite_tests import SuiteTests
 from lab.host.guest.watchdog import IN_FLIGHT, Watchdog, read_in_flight
 from lab.host.system import clock, files, load, process
-from lab.model.execution.events import Sample, TestStarted
+from lab.model.execution.events import Notice, Sample, TestStarted
 from lab.model.execution.procedure import (
     AskServer,
     AttachDisk,
@@ -56,18 +57,24 @@ from lab.model.execution.procedure import (
     WipeDisk,
 )
 
+KNOW_ARRAYS: Final = "mdadm --detail --scan >> /etc/mdadm/mdadm.conf 2>/dev/null || true"
+"""Shell line that lets udev assemble the guest's arrays when it boots again: the image's
+``AUTO -all`` leaves all others alone."""
 SILENCE: Final = 30.0
 """Seconds without output of a command after which the guest is checked for a hang."""
 PING: Final = 10.0
 """Seconds between two queries of QEMU's monitor while the guest boots."""
 
 
-def _within(deadline: float) -> float:
-    return min(5.0, max(0.5, deadline - clock.now()))
+def _notice(text: str) -> Notice:
+    return Notice(cell=None, message=text)
 
 
 class LiveBackend:
     """One guest in real time, with its processes and files on this host."""
+
+    reboots: ClassVar = True
+    """It can start again after a reboot of its own."""
 
     def __init__(
         self,
@@ -76,19 +83,20 @@ class LiveBackend:
         *,
         silence: float = SILENCE,
         scale: float = 1.0,
-        tell: Callable[[Sample | TestStarted], None] = lambda _event: None,
+        tell: Callable[[Sample | TestStarted | Notice], None] = lambda _event: None,
     ) -> None:
         self.record = record
         self._silence = clock.limit(silence * scale)
         self._scale = scale
         self._private_key = private_key
+        self._fair = FairTime(lambda: self.record.pid, lambda text: tell(_notice(text)))
         self._hypervisor = Hypervisor(record.path, scale=scale)
         self._lost: GuestError | None = None
         """Why the guest hangs; later calls fail at once."""
         self._real = RealDisks(self._hypervisor)
         shell.prepare()
         self._shell: Shell | None = None
-        self._answered = self._answering = self._started = clock.now()
+        self._answered = self._answering = self._started = self._fair.now()
         self._restored = False
         self._servers: dict[str, servers.Server] = {}
         self._troubles: list[str] = []
@@ -158,7 +166,7 @@ class LiveBackend:
         self._start(step.xml)
 
     def _start(self, xml: str) -> None:
-        self._started = clock.now()
+        self._started = self._fair.now()
         self._lost = None
         self._hypervisor.start(xml)
         self._watch_console()
@@ -217,6 +225,16 @@ class LiveBackend:
         self._start(xml)
         return "".join(answers)
 
+    def leave_up(self) -> None:
+        """Prepare the guest for its life without the lab: it can reboot, and `poweroff` ends QEMU.
+
+        Its array is assembled again after a reboot. A guest that the lab watches ends with its
+        first reboot: what a cell has measured before it would be lost in silence.
+        """
+        if self.reboots and self._shell is not None:
+            self.guest(KNOW_ARRAYS, 60)
+        self._hypervisor.leave_up(reboots=self.reboots)
+
     def attach(self) -> None:
         """Find a guest that another process started."""
         self._hypervisor.attach()
@@ -257,18 +275,21 @@ class LiveBackend:
         self._hypervisor.close()
 
     def wait_for_ssh(self, timeout: float) -> None:
-        """Wait for the SSH banner, then connect. ``timeout`` in seconds."""
-        asked = clock.now()
-        deadline = asked + timeout
-        while (connection := reach(self.record.port, _within(deadline))) is None:
+        """Wait for the SSH banner, then connect. ``timeout`` in seconds that the guest gets."""
+        asked = began = clock.now()
+        deadline = self._fair.now() + timeout
+        while (connection := reach(self.record.port, self._within(deadline))) is None:
             self._alive(ask=False)
             if clock.now() - asked > PING:
                 self._hypervisor.require_answer()
                 asked = clock.now()
-            if clock.now() >= deadline:
+            if self._fair.now() >= deadline:
+                whole = clock.now() - began
+                busy = whole - timeout if whole > 1.5 * timeout else 0.0
+                why = f", besides {busy:.0f} in which it waited for the host's CPU" if busy else ""
                 raise self._dead(
                     f"the guest '{self.record.id}' did not answer on SSH within"
-                    f" {timeout:.0f} seconds"
+                    f" {timeout:.0f} seconds{why}"
                 )
             clock.pause(0.1)
         self._shell = Shell.connect(
@@ -278,10 +299,14 @@ class LiveBackend:
             alive=lambda: self._alive(ask=True),
             timeout=60.0,
             scale=self._scale,
+            time=self._fair.now,
         )
-        self._answered = self._answering = clock.now()
+        self._answered = self._answering = self._fair.now()
         if self._restored:
             self._wake()
+
+    def _within(self, deadline: float) -> float:
+        return min(5.0, max(0.5, deadline - self._fair.now()))
 
     def _wake(self) -> None:
         done = self.guest(restored.script(), 60)
@@ -360,7 +385,7 @@ class LiveBackend:
         running = self._running.pop(name)
         if cut:
             return running.over()
-        self._answered = clock.now()
+        self._answered = self._fair.now()
         self._watchdog.begin()
         try:
             return running.end(timeout * self._scale)
@@ -378,7 +403,7 @@ class LiveBackend:
             raise GuestError(f"no SSH connection to the guest '{self.record.id}'")
         if self._lost is not None:
             raise self._lost
-        self._answered = clock.now()
+        self._answered = self._fair.now()
         self._watchdog.begin()
         try:
             heard = SuiteTests(self._tell).take
@@ -411,14 +436,22 @@ class LiveBackend:
             raise full(why)
         if ask and not self._asking:
             self._watchdog.look()
-        if ask and clock.now() - self._answered > self._silence:
-            if not banner(self.record.port, timeout=self._silence):
+        if ask and self._fair.now() - self._answered > self._silence:
+            if not self._answers():
                 self._lost = self._dead(
                     f"the guest '{self.record.id}' hangs: no answer on SSH for"
                     f" {self._silence:.0f} seconds"
                 )
                 raise self._lost
-            self._answered = clock.now()
+            self._answered = self._fair.now()
+
+    def _answers(self) -> bool:
+        """Return whether the guest's SSH server answers within the limit of silence."""
+        deadline = self._fair.now() + self._silence
+        while not banner(self.record.port, timeout=self._silence):
+            if self._fair.now() >= deadline:
+                return False
+        return True
 
     def _in_flight(self) -> dict[str, int]:
         """Return the number of waiting requests by serial, from the guest's kernel.

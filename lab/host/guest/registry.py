@@ -262,11 +262,26 @@ def remove(directory: Path) -> None:
         clock.pause(pause)
 
 
-def find(name: str | None) -> GuestRecord:
-    """Return the running guest with that id or scenario; without a name, the only one."""
-    records = [r for r in every() if is_alive(r)]
-    if name is not None:
-        records = [r for r in records if name in (r.id, r.scenario)]
+def is_off(record: GuestRecord) -> bool:
+    """Return whether a guest that was left up has ended: it was powered off, or QEMU was killed."""
+    return bool(record.pid) and not record.owner_pid and not is_alive(record)
+
+
+def find(name: str | None, *, or_off: bool = False) -> GuestRecord:
+    """Return the running guest with that id or scenario; without a name, the only one.
+
+    ``or_off``: a guest that is off is found too. Otherwise the error says that it is off.
+    """
+    asked = [r for r in every() if name is None or name in (r.id, r.scenario)]
+    records = [r for r in asked if is_alive(r) or (or_off and is_off(r))]
+    if not records and (off := [r for r in asked if is_off(r)]):
+        one = off[-1]
+        ended = "rebooted or powered off" if one.unsealed else "powered off"
+        raise InputError(
+            f"the guest '{one.id}' is off: it was {ended}, or its QEMU was killed"
+            + (". A guest in virtual time cannot boot a second time" if one.unsealed else ""),
+            hint=f"remove it: lab down {one.id}; start another one: lab up scenario {one.scenario}",
+        )
     if not records:
         what = f"no live guest '{name}'" if name else "no live guest"
         running = ", ".join(sorted(r.id for r in every() if is_alive(r)))

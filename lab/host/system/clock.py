@@ -48,20 +48,22 @@ class Countdown:
     too, so the gap does not count. ``CLOCK_MONOTONIC`` itself does not count suspend.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] | None = None) -> None:
+        """``clock``: another clock than this host's, such as the time that a guest got."""
         self.seconds = seconds
-        self._left, self._looked = seconds, now()
+        self._clock = clock or now
+        self._left, self._looked = seconds, self._clock()
 
     def left(self) -> float:
         """Return the remaining seconds; 0 or less: the wait is over."""
-        moment = now()
+        moment = self._clock()
         self._left -= min(moment - self._looked, 2 * LOOK)
         self._looked = moment
         return self._left
 
     def again(self) -> None:
         """Start again from the full limit."""
-        self._left, self._looked = self.seconds, now()
+        self._left, self._looked = self.seconds, self._clock()
 
 
 def wait_until(

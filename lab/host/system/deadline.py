@@ -53,19 +53,21 @@ def call(
     glance: Callable[[], object] = lambda: None,
     moved: Callable[[], object] = lambda: None,
     settle: bool = False,
+    time: Callable[[], float] | None = None,
 ) -> T:
     """Return the result of ``function``; raise ``error`` after ``seconds``.
 
     ``what`` completes "gave up after N s waiting for …". ``glance`` is called every second and may
     raise. The limit starts again whenever ``moved`` returns a new value. With ``settle`` an
-    interrupt waits for the call, which must not continue during clean-up.
+    interrupt waits for the call, which must not continue during clean-up. ``time``: the clock of
+    the limit.
     """
     try:
         caller = _idle.pop()
     except IndexError:
         caller = _Caller()
     caller.todo.put(function)
-    countdown = clock.Countdown(seconds)
+    countdown = clock.Countdown(seconds, time)
     progress = moved()
     while True:
         try:

@@ -111,6 +111,18 @@ def processor(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
+def waits(pid: int) -> dict[int, float]:
+    """Return the seconds that each thread of a process was ready without running, by thread id.
+
+    Empty: it has ended, or the kernel does not count them.
+    """
+    found = {}
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError):
+            found[int(task.parent.name)] = int(task.read_text(encoding="ascii").split()[1]) / 1e9
+    return found
+
+
 def pressure(pid: int) -> dict[str, float]:
     """Return counters of waiting time; their differences over a timed step are stored with it.
 

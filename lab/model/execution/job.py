@@ -47,6 +47,8 @@ class GuestJob(Model):
     """The guest in virtual time has network and SSH; ``procedure`` boots it."""
     cold: bool = False
     """Boot sealed guests without a snapshot."""
+    foreground: bool = False
+    """A person waits for it and nothing else measures: it has normal priority."""
     captures: dict[str, str] = {}
     """Raw output that was captured when the snapshot was made."""
 

@@ -120,7 +120,7 @@ class GuestJobs:
         else:
             disks = lasting(cell)
             procedure = restore_procedure(job.guest, site, saved(state), job.scale, disks)
-        return job.model_copy(update={"procedure": procedure})
+        return job.model_copy(update={"procedure": procedure, "foreground": bool(save)})
 
     def virtual_job(self, guest: Guest, *, unsealed: bool) -> GuestJob:
         """Return a job for a guest in virtual time, which boots again for each cell."""
@@ -205,6 +205,7 @@ class GuestJobs:
             if save
             else guest_procedure(guest, site, known, slow),
             scale=scale,
+            foreground=bool(save),  # nothing measures yet, and the user waits
         )
 
 

@@ -436,6 +436,8 @@ class Execution:
         guest = cell.guest
         boots = self.options.cold or guest in self._cold
         job, plugged = self._jobs.for_cell(cell, boots=boots, unsealed=guest in self._unsealed)
+        first = self.options.keep and not self._pool.workers
+        job = job.model_copy(update={"foreground": first})
         self._pool.start(job, guest).plugged = plugged
 
     def _settle(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import sys
@@ -194,6 +195,20 @@ class Hypervisor:
         if found is None:
             raise GuestError(f"QEMU forwards no port to the guest's SSH; its table:\n{table}")
         return int(found.group(1))
+
+    def leave_up(self, *, reboots: bool) -> None:
+        """Let QEMU act on what the guest does to itself: no libvirt follows its events any more.
+
+        ``reboots``: a reset starts the guest again; otherwise it ends QEMU, as a power-off does.
+        libvirt starts QEMU with ``-no-shutdown``, so that it could pass the event on.
+        """
+        actions = {"reboot": "reset" if reboots else "shutdown", "shutdown": "poweroff"}
+        command = json.dumps({"execute": "set-action", "arguments": actions})
+        libvirt = drives.load()
+        try:
+            self._domain.monitor(command, 0)
+        except libvirt.libvirtError as error:
+            raise GuestError(f"QEMU does not answer: {drives.words(error)}") from error
 
     def require_answer(self) -> None:
         """Raise ``GuestError`` if QEMU's monitor does not answer."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lab.compile.guest.program import OUTPUT
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 LIMIT: Final = 60.0
 """Timeout in seconds for the guest to open a channel, or to accept a command or a part of a script.
 paramiko itself waits without limit for replies, and for space in a connection that nobody reads."""
+LONGEST: Final = 3600.0
+"""paramiko's own timeouts in seconds. They count on the host's clock, so the lab's own limits come
+first."""
 CLOSING: Final = 5.0
 """Timeout in seconds for closing a channel or a connection; then it is abandoned."""
 GLANCE: Final = 0.2
@@ -95,9 +99,11 @@ class Running:
         channel: paramiko.Channel,
         alive: Callable[[], None],
         read: Callable[[], None] = lambda: None,
+        time: Callable[[], float] = clock.now,
     ) -> None:
-        """``read`` is called for all that was read."""
+        """``read`` is called for all that was read. ``time``: the clock of limits."""
         self._channel, self._alive, self._took = channel, alive, read
+        self._time, self._asked = time, time()
         self._out, self._err = bytearray(), bytearray()
         self._too_long = False
         self._began = self._ended = clock.now()
@@ -135,7 +141,7 @@ class Running:
             self._reader.join(1.0)
             if self._reader.is_alive():
                 self._alive()
-                if clock.now() - self._began > timeout:
+                if self._time() - self._asked > timeout:
                     raise GuestError(f"a workload did not end within {timeout:.0f} seconds")
         if self._too_long:
             raise too_long("a workload")
@@ -144,6 +150,7 @@ class Running:
             seconds=clock.limit(LIMIT),
             what="the exit status of a workload over SSH",
             glance=self._alive,
+            time=self._time,
         )
         if status < 0:
             self._alive()
@@ -166,20 +173,30 @@ class Running:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The limit of an operation."""
+
+    seconds: float
+    time: Callable[[], float] = clock.now
+    """The clock that it counts on."""
+
+
 def channel(
-    transport: paramiko.Transport, still_time: Callable[[], None], limit: float
+    transport: paramiko.Transport, still_time: Callable[[], None], limit: Limit
 ) -> paramiko.Channel:
     """Return a new channel; ``still_time`` is called every second and may raise."""
     return deadline.call(
-        lambda: transport.open_session(timeout=limit),
-        seconds=limit,
+        lambda: transport.open_session(timeout=LONGEST),
+        seconds=limit.seconds,
         what="the guest to open a channel over SSH",
         glance=still_time,
+        time=limit.time,
     )
 
 
 def send(
-    channel: paramiko.Channel, data: bytes, still_time: Callable[[], None], limit: float
+    channel: paramiko.Channel, data: bytes, still_time: Callable[[], None], limit: Limit
 ) -> None:
     """Send all data, however slowly the guest accepts it."""
     channel.settimeout(1.0)
@@ -193,9 +210,10 @@ def send(
     while data:
         taken = deadline.call(
             piece,
-            seconds=limit,
+            seconds=limit.seconds,
             what="the guest to accept a script over SSH",
             glance=still_time,
+            time=limit.time,
         )
         if not taken:
             still_time()
@@ -203,14 +221,15 @@ def send(
 
 
 def begin(
-    channel: paramiko.Channel, command: str, still_time: Callable[[], None], limit: float
+    channel: paramiko.Channel, command: str, still_time: Callable[[], None], limit: Limit
 ) -> None:
     """Send the command, and wait until the guest accepts it."""
     deadline.call(
         lambda: channel.exec_command(command),
-        seconds=limit,
+        seconds=limit.seconds,
         what="the guest to start a command over SSH",
         glance=still_time,
+        time=limit.time,
     )
 
 

@@ -26,7 +26,7 @@ from lab.compile.guest.program import OUTPUT
 from lab.core.errors import GuestError, LabError, LimitError, ToolError, first_line
 from lab.core.printable import printable
 from lab.host.guest.ssh import channels
-from lab.host.guest.ssh.channels import Meter, Running
+from lab.host.guest.ssh.channels import Limit, Meter, Running
 from lab.host.system import clock, deadline
 from lab.model.execution.procedure import Output
 
@@ -79,10 +79,13 @@ class Shell:
         meter: Meter,
         alive: Callable[[], None],
         scale: float = 1.0,
+        time: Callable[[], float] = clock.now,
     ) -> None:
         self._client = client
         self._meter = meter
-        self._limit = clock.limit(channels.LIMIT * scale)
+        self._time = time
+        """The clock of all limits."""
+        self._limit = Limit(clock.limit(channels.LIMIT * scale), time)
         self._alive = alive
         """Raises ``GuestError`` if the guest has died; called repeatedly during a command."""
         self._idle: list[paramiko.Channel] = []
@@ -99,11 +102,12 @@ class Shell:
         timeout: float,
         user: str = "root",
         scale: float = 1.0,
+        time: Callable[[], float] = clock.now,
     ) -> Shell:
         """Log in on the connection from :func:`reach`; only the pinned host key is accepted.
 
         ``alive`` raises ``GuestError`` if the guest has died; it is called repeatedly while a
-        command runs. Timeouts grow with ``scale``.
+        command runs. Timeouts grow with ``scale``, and count on the clock ``time``.
         """
         import paramiko
 
@@ -127,12 +131,15 @@ class Shell:
                 pkey=key,
                 look_for_keys=False,
                 allow_agent=False,
-                timeout=timeout,
-                banner_timeout=timeout,
-                auth_timeout=timeout,
+                timeout=channels.LONGEST,
+                banner_timeout=channels.LONGEST,
+                auth_timeout=channels.LONGEST,
             )
             deadline.call(
-                login, seconds=clock.limit(2 * timeout), what="the SSH login to the guest"
+                login,
+                seconds=clock.limit(2 * timeout),
+                what="the SSH login to the guest",
+                time=time,
             )
         except BaseException as error:
             # A login that has timed out goes on in its thread, until its connection is closed.
@@ -141,7 +148,7 @@ class Shell:
             if (refusal := _refusal(error, user, meter.sentence)) is not None:
                 raise refusal from error
             raise
-        return cls(client, meter, alive, scale)
+        return cls(client, meter, alive, scale, time)
 
     def close(self) -> None:
         channels.close(self._client.close)
@@ -180,11 +187,11 @@ class Shell:
         """As ``run``, but return exit status, standard output and standard error as bytes."""
         import paramiko
 
-        started = clock.now()
+        started = self._time()
 
         def still_time() -> None:
             self._alive()
-            if clock.now() - started > timeout:
+            if self._time() - started > timeout:
                 raise GuestError(
                     f"a command in the guest did not end within {timeout:.0f} seconds:"
                     f" {first_line(script)[:120]}"
@@ -212,19 +219,17 @@ class Shell:
 
     def start(self, script: str) -> Running:
         """Start a script in its own shell, with ``set -e``, and return."""
-        started = clock.now()
+        started, most = self._time(), 2 * self._limit.seconds
 
         def still_time() -> None:
             self._alive()
-            if clock.now() - started > 2 * self._limit:
-                raise GuestError(
-                    f"the guest did not accept a script within {2 * self._limit:.0f} seconds"
-                )
+            if self._time() - started > most:
+                raise GuestError(f"the guest did not accept a script within {most:.0f} seconds")
 
         channel = self._open(still_time)
         text = f"(set -e; eval {shlex.quote(script)}) </dev/null\nexit $?\n"
         channels.send(channel, text.encode(), still_time, self._limit)
-        return Running(channel, self._alive, self._meter.read)
+        return Running(channel, self._alive, self._meter.read, self._time)
 
     def put(self, source: Path, target: str) -> None:
         """Copy a file and its mode into the guest; ``ToolError``: copying failed."""
@@ -260,7 +265,7 @@ class Shell:
             with self._client.open_sftp() as files:
                 channel = files.get_channel()
                 if channel is not None:
-                    channel.settimeout(COPY_SECONDS)
+                    channel.settimeout(channels.LONGEST)
                 move(files, told)
 
         try:
@@ -270,6 +275,7 @@ class Shell:
                 what="progress of a file copy over SFTP",
                 glance=self._alive,
                 moved=lambda: passed[0],
+                time=self._time,
             )
         except (paramiko.SSHException, TimeoutError, EOFError) as error:
             self._alive()

@@ -36,6 +36,7 @@ from lab.compile.guest.program import (
 from lab.core.errors import FullError, GuestError, HostError, LabError, ToolError, unwritable
 from lab.core.units import MIB, format_size
 from lab.host.guest import registry as guests
+from lab.host.guest.fair_time import FairTime
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import snapshot as sealed_snapshot
 from lab.host.guest.virtual.inputs import BOOTED, blocks_of, inputs_of, joined
@@ -312,7 +313,8 @@ class SealedBackend:
         """Wait until QEMU has ended, and read the guest's output meanwhile."""
         daemon = self._daemon
         assert daemon is not None
-        countdown = clock.Countdown(clock.limit(BOOT + SLOWEST * limit))
+        fair = FairTime(lambda: daemon.pid)
+        countdown = clock.Countdown(clock.limit(BOOT + SLOWEST * limit), fair.now)
         silence = clock.Countdown(clock.limit(SILENCE))
         used, shown, progress = -1.0, -1, Progress()
         before, start = self.guest_seconds, region.clock(self._own_region)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from typing_extensions import override
 
@@ -46,7 +46,7 @@ from lab.host.guest.virtual.sealed import (
 from lab.host.guest.virtual.snapshot import ROOT_SPACE
 from lab.host.images.virtual_time import root_disk
 from lab.host.system import clock
-from lab.model.execution.events import Sample, TestStarted
+from lab.model.execution.events import Notice, Sample, TestStarted
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.procedure import (
     AskServer,
@@ -94,6 +94,8 @@ finish() { # number name limit
 class UnsealedBackend(LiveBackend):
     """A guest that boots anew for each cell."""
 
+    reboots: ClassVar = False  # its disks are in a region that a kernel can use once
+
     def __init__(
         self,
         record: GuestRecord,
@@ -102,7 +104,7 @@ class UnsealedBackend(LiveBackend):
         *,
         boot: Callable[[], None],
         scale: float = 1.0,
-        tell: Callable[[Sample | TestStarted], None] = lambda _event: None,
+        tell: Callable[[Sample | TestStarted | Notice], None] = lambda _event: None,
     ) -> None:
         super().__init__(record, private_key, scale=scale, tell=tell)
         self._kit = kit
