@@ -25,6 +25,12 @@ BOOTS: Final = 240.0
 """Timeout in seconds for a guest that boots again to answer on SSH."""
 
 
+_HINTS: Final = {
+    "off": "{id} is off: `lab down {id}` removes it, `lab up scenario {scenario}` starts another",
+    "no answer": "{id} does not answer on SSH: it boots, or hangs; `lab console {id}` shows more",
+}
+
+
 def live() -> list[dict[str, Any]]:
     """Return a row of facts for every guest that has a directory.
 
@@ -55,6 +61,7 @@ def live() -> list[dict[str, Any]]:
                 "pid": record.pid,
                 "created": record.created,
                 "directory": record.directory,
+                "hint": _HINTS.get(state, "").format(id=record.id, scenario=record.scenario),
             }
         )
     return rows

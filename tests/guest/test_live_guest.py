@@ -104,6 +104,28 @@ def test_ps_names_it_and_ssh_leads_into_it(lab_home: Home, record: GuestRecord) 
     assert "hello" in lab_home.run("console", record.id).stdout
 
 
+def test_a_reboot_keeps_disks_array_and_port(lab_home: Home, record: GuestRecord) -> None:
+    """It comes before `bench`, whose libvirt would follow QEMU's events."""
+    inside = "cat /proc/sys/kernel/random/boot_id; sudo cat /root/mark; ls /dev/md/bench"
+    inside += "; lsblk -dno SERIAL"
+    write = "echo kept | sudo tee /root/mark >/dev/null"
+    before = lab_home.run("ssh", "--", f"{write}; {inside}").stdout.split()
+    lab_home.run("ssh", "--", "sudo reboot", timeout=120)
+    deadline = time.monotonic() + 60
+    while lab_home.json("ps")["guests"][0]["state"] == "up" and time.monotonic() < deadline:
+        time.sleep(0.5)
+    (row,) = lab_home.json("ps")["guests"]
+    assert row["state"] == "no answer"
+    assert "lab console" in row["hint"]
+    after = lab_home.run("ssh", "--", inside, timeout=600)  # it waits for the boot
+    assert "boots: waiting for its SSH server" in after.stderr
+    found = after.stdout.split()
+    assert before[0] != found[0]  # another boot
+    assert before[1:] == found[1:] == ["kept", "/dev/md/bench", "disk1", "disk2", "disk3"]
+    (row,) = lab_home.json("ps")["guests"]
+    assert (row["state"], row["port"], row["pid"]) == ("up", record.port, record.pid)
+
+
 def test_a_second_guest_key_is_refused(record: GuestRecord, bench: LiveBackend) -> None:
     other = keys.make().public
     first, second = reach(record.port), reach(record.port)
@@ -317,3 +339,16 @@ def test_disks_that_stop_are_noticed_and_those_that_are_slow_or_idle_are_not(
         bench.guest("while pidof dd; do sleep 0.2; done", 60)
         errors = undo.unwind()
     assert errors == []
+
+
+def test_a_guest_that_is_powered_off_is_off(lab_home: Home, record: GuestRecord) -> None:
+    """The last test: the guest ends. `lab down` removes what is left (see `record`)."""
+    lab_home.run("ssh", record.id, "--", "sudo poweroff", timeout=120)
+    deadline = time.monotonic() + 120
+    while guests.qemu_pids(record.path) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    (row,) = lab_home.json("ps")["guests"]
+    assert row["state"] == "off"
+    ended = lab_home.run("ssh", record.id, "--", "true")
+    assert ended.returncode == 2
+    assert f"lab down {record.id}" in ended.stderr

@@ -6,28 +6,33 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.scenario.document import compile_scenario
+from lab.host.system.accelerator import Accelerator
 from lab.model.execution.procedure import BeginWorkload, PowerCycle, WaitForSsh
+from lab.run.preparation.guest_jobs import GuestJobs
 from lab.run.worker import SlotUse
+from tests.fakes import SCENARIO
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.usefixtures("lab_home")
 
 PROGRAM = """\
-import os
+import os, sys
 from pathlib import Path
-from lab.host.system.cpu_slots import LOW, CpuSlot
+from lab.host.system import cpu_slots
+from lab.host.system.cpu_slots import LOW
 
 def seen():
     group = Path("/proc/self/autogroup")
     words = group.read_text().split() if group.exists() else []
     return f"{words[-1] if words else 'none'} {os.getpriority(os.PRIO_PROCESS, 0)}"
 
-slot, said = CpuSlot(), [seen()]
+slot, said = getattr(cpu_slots, sys.argv[1])(), [seen()]
 slot.acquire()
 said.append(seen())
 slot.release()
@@ -40,13 +45,13 @@ NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
 """Niceness of these tests and of their child processes."""
 
 
-def told(*, session: bool, more: int = 0) -> list[str]:
+def told(*, session: bool, more: int = 0, kind: str = "CpuSlot") -> list[str]:
     """Niceness of the session's group and of the thread: before, with a turn, after it.
 
     The session of the first process has no group of its own: its file is there, and is empty.
     """
     done = subprocess.run(
-        ["nice", "-n", str(more), sys.executable, "-c", PROGRAM],
+        ["nice", "-n", str(more), sys.executable, "-c", PROGRAM, kind],
         capture_output=True,
         text=True,
         check=True,
@@ -72,6 +77,27 @@ def test_a_worker_that_computes_steps_back_as_a_session_and_comes_forward_again(
 def test_a_worker_that_was_started_with_a_low_priority_gets_it_back(more: int, low: int) -> None:
     said = [words.split()[1] for words in told(session=True, more=more)]
     assert said == [str(NICENESS + more), str(low), str(NICENESS + more)]
+
+
+def test_a_guest_that_a_person_waits_for_keeps_its_priority() -> None:
+    before, during, after = told(session=True, kind="Foreground")
+    assert before == during == after
+    assert told(session=True)[1] != during  # control
+
+
+@pytest.mark.parametrize("save", ["", "key"])
+def test_the_first_boot_of_a_run_is_waited_for(
+    save: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing measures yet. A guest that boots for a cell steps back behind those that measure."""
+    path = tmp_path / "q.yaml"
+    path.write_text(SCENARIO)
+    cell = compile_scenario(path).base
+    image = SimpleNamespace(directory=tmp_path / "i", kernel=None, initrd=None, disk=tmp_path / "d")
+    kind = Accelerator(kind="tcg", reason="")
+    place = SimpleNamespace(image=image, accelerator=kind, emulator="qemu")
+    jobs = GuestJobs(scenario="q", platforms={cell.guest.system: place}, at_once=1)  # type: ignore[dict-item]
+    assert jobs.job(cell.guest, None, save=save).foreground == bool(save)
 
 
 def test_the_session_of_whoever_started_it_is_left_alone() -> None:

@@ -27,6 +27,9 @@ def ps(as_json: Json = False) -> None:
         print_json({"guests": rows})
     elif rows:
         console().print(guest_table(rows))
+        for row in rows:
+            if row["hint"]:
+                typer.echo(row["hint"])
     else:
         typer.echo("No guest is up. `lab up scenario NAME` starts one.")
 
