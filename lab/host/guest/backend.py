@@ -286,7 +286,7 @@ class LiveBackend:
             if self._fair.now() >= deadline:
                 whole = clock.now() - began
                 busy = whole - timeout if whole > 1.5 * timeout else 0.0
-                why = f", besides {busy:.0f} in which it waited for the host's CPU" if busy else ""
+                why = f", and waited {busy:.0f} more for the host's CPU" if busy else ""
                 raise self._dead(
                     f"the guest '{self.record.id}' did not answer on SSH within"
                     f" {timeout:.0f} seconds{why}"
