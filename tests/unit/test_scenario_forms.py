@@ -260,7 +260,11 @@ def sized(tmp_path: Path, value: str, *sets: str, text: str = SCENARIO) -> list[
             *(4 * 65536, 4, 4),
         ),
         (("array.level=10", "array.layout=n2"), 2 * 65536, 2, 4),
-        (("array.level=10", "array.layout=f2", "disks.count=6"), 3 * 65536, 3, 6),
+        (("array.level=10", "array.layout=n2", "disks.count=6"), 3 * 65536, 3, 6),
+        (("array.level=10", "array.layout=f2", "disks.count=6"), 6 * 65536, 6, 6),
+        (("array.level=10", "array.layout=o2", "disks.count=6"), 6 * 65536, 6, 6),
+        (("array.level=10", "array.layout=n2", "disks.count=3"), 3 * 65536, 3, 3),
+        (("array.level=10", "array.layout=f2", "disks.count=3"), 3 * 65536, 3, 3),
         (("disks.count=5", "array.spares=1"), 3 * 65536, 3, 4),
         (("array.chunk=null",), 3 * 524288, 3, 4),
     ],
@@ -298,9 +302,9 @@ def test_a_size_stands_within_words_too(tmp_path: Path) -> None:
         ("{stripe}", (), "q.yaml:17: workloads[0].bs: put it in quotes: '{stripe}'"),
         (
             "'{stripe}'",
-            ("array.level=10", "array.layout=n2", "disks.count=3"),
-            "q.yaml:17: workloads[0].bs: an array of level 10 with layout n2 has no {stripe}: it"
-            " has {members}, {chunk}; write one of them, or a number",
+            ("array.level=1",),
+            "q.yaml:17: workloads[0].bs: an array of level 1 has no {stripe}: it has {members},"
+            " {data_disks}; write one of them, or a number",
         ),
         (
             "'{chunk}'",

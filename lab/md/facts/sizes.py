@@ -72,19 +72,22 @@ def geometry_of(array: Array, sizes: Sequence[int]) -> Geometry:
 
 
 def named_sizes(shape: Geometry) -> dict[str, int]:
-    """``members``, ``data_disks``, ``chunk`` and ``stripe`` (bytes of data in a row of chunks), as
-    far as the array has them: a RAID 10 of three members with two copies has no whole row."""
+    """``members``, ``data_disks``, ``chunk`` and ``stripe``, as far as the array has them.
+
+    A stripe is md's ``queue/optimal_io_size``: a row of chunks without parity, and with near copies
+    each chunk once. If a row has no whole number of near copies, it is as many chunks as members
+    (``raid10.c: raid10_set_io_opt``, since 6.9 ``raid10_nr_stripes``; ``raid0.c``, ``raid5.c``).
+    """
     found = {"members": shape.members}
-    stored = shape.near * shape.far if shape.level is Level.RAID10 else 1
-    data, rest = divmod(shape.data_members, stored)
+    data = shape.data_members
     if shape.level is Level.RAID1:
         data = 1
-    if not rest and shape.level is not Level.LINEAR:
+    elif shape.level is Level.RAID10 and data % shape.near == 0:
+        data //= shape.near
+    if shape.level is not Level.LINEAR:
         found["data_disks"] = data
     if shape.has_chunks:
-        found["chunk"] = shape.chunk
-        if not rest:
-            found["stripe"] = data * shape.chunk
+        found |= {"chunk": shape.chunk, "stripe": data * shape.chunk}
     return found
 
 
