@@ -140,19 +140,63 @@ def pause(script: str) -> float:
     return float(re.findall(r"sleep ([\d.]+)\n(?:read -r line|set --)", script)[0])
 
 
-@pytest.mark.parametrize(
-    ("clock", "seconds", "expected"),
-    [("virtual", 60, 600.0), ("real", 60, 600.0), ("virtual", 600, 6000.0), ("real", 600, 900.0)],
-)
-def test_a_pause_is_full_or_the_value_is_marked(
-    tmp_path: Path, clock: str, seconds: int, expected: float
+def slept(directory: Path, step: Timed, moved: str) -> tuple[float, str]:
+    """Run the pause of a step after a disk's counters became ``moved``: seconds, and what was not
+    at rest."""
+    (directory / "disk").touch()
+    (directory / "sys" / "disk").mkdir(parents=True, exist_ok=True)
+    (directory / "sys" / "disk" / "stat").write_text(f"  {moved} 0 0 0 0\n")
+    lines = re.findall(r"(?:rm -f /run|rest=\d).*sleep [^\n]*\n", step.before, re.DOTALL)[0]
+    for real, fake in (
+        ("/sys/class/block", "sys"),
+        ("/run/lab-counted", "counted"),
+        (re.findall(r"^moved (.*)$", lines, re.MULTILINE)[0], "disk"),
+    ):
+        lines = lines.replace(real, str(directory / fake))
+    script = f"set -e\nwhy=\nsleep() {{ echo $1; }}\nunrest() {{ why=$*; }}\n{lines}echo $why"
+    done = subprocess.run(["dash"], input=script, text=True, check=True, capture_output=True)
+    seconds, _, why = done.stdout.partition("\n")
+    return float(seconds), why.strip()
+
+
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+def test_a_long_pause_is_as_long_as_what_the_disk_did_needs(tmp_path: Path, clock: str) -> None:
+    cell = compiled(tmp_path, BURST.replace("CLOCK", clock).replace("SECONDS", "60"))
+    first, second = timed(cell)
+    assert slept(tmp_path, first, "30 0 800 5 10 0 80 5") == (pytest.approx(0.4, abs=0.01), "")
+    assert slept(tmp_path, second, "50130 0 401600 5 10 0 80 5") == (
+        pytest.approx(501, abs=0.1),
+        "",
+    )
+    full, why = slept(tmp_path, second, "950130 0 7601600 5 10 0 80 5")
+    assert (full, why) == (pytest.approx(drain(cell.disks[0].throttle), abs=0.02), "")
+    assert full == pytest.approx(600, abs=0.1)
+    for step in (first, second):
+        assert step.timeout >= cell.timeout + 600
+
+
+def test_in_real_time_a_pause_that_is_too_long_is_cut_and_the_value_is_marked(
+    tmp_path: Path,
 ) -> None:
-    cell = compiled(tmp_path, BURST.replace("CLOCK", clock).replace("SECONDS", str(seconds)))
-    steps = timed(cell)
-    for step in steps:
-        assert expected <= pause(step.before) <= expected + 0.1
-        assert step.timeout >= cell.timeout + expected
-        assert ("unrest 'buckets" in step.before) == (expected == LONGEST_REST)
+    real, virtual = (
+        compiled(tmp_path, BURST.replace("CLOCK", clock).replace("SECONDS", "600"))
+        for clock in ("real", "virtual")
+    )
+    much = "250000 0 2000000 5 0 0 0 5"
+    seconds, why = slept(tmp_path, timed(real)[0], much)
+    assert seconds == LONGEST_REST
+    assert "900 of 2500 seconds" in why
+    assert slept(tmp_path, timed(virtual)[0], much) == (pytest.approx(2500, abs=0.1), "")
+    assert slept(tmp_path, timed(real)[0], "800 0 6400 5 0 0 0 5") == (
+        pytest.approx(8, abs=0.01),
+        "",
+    )
+
+
+def test_requests_of_several_operations_need_a_longer_pause(tmp_path: Path) -> None:
+    text = BURST.replace("CLOCK", "virtual").replace("SECONDS", "60, operation_size: 4KiB")
+    step = timed(compiled(tmp_path, text))[0]
+    assert slept(tmp_path, step, "10 0 20480 5 0 0 0 5")[0] == pytest.approx(25.7, abs=0.01)
 
 
 def test_a_slow_fault_makes_the_later_pauses_longer(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ are marked (:func:`lab.analysis.measure.at_rest`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from lab.compile.cell.fault_times import before
@@ -18,6 +19,7 @@ from lab.model.scenario.array import InitialSync
 from lab.model.scenario.document import SERVED, Cell, Throttle, Workload
 from lab.model.scenario.guest import Clock
 from lab.plugins import catalog
+from lab.plugins.disks._shared import guest_path
 
 LONGEST_REST: Final = 900.0
 """Longest pause in real time, in seconds; a pause in virtual time has no limit."""
@@ -28,6 +30,8 @@ LARGEST: Final = 4 * MIB
 AT_CREATION: Final = MIB
 """Bytes of the largest request while an array is created."""
 SHORTEST: Final = 0.2
+_COUNTED: Final = "/run/lab-counted"
+"""Beginning of the names of files with disks' counters at the last pause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +67,10 @@ def rest_before(cell: Cell, workload: Workload, target: str, *, later: bool) -> 
     kind = catalog.array_kind(cell.array.kind) if cell.array else None
     own = kind.fresh(cell.array) if cell.array and kind else ""
     script = "sync; " + ("" if workload.keep_cache else f"{own and own + '; '}{drop}; ")
-    needed = max(_pause(cell, workload, later=later), SHORTEST)
+    needed = ceil(100 * max(_pause(cell, workload, later=later), SHORTEST) - 1e-6) / 100
     pause = needed if cell.guest.clock is Clock.VIRTUAL else min(needed, LONGEST_REST)
     undisturbed = not before(cell, workload)
-    lines, seconds = "", pause
+    lines, seconds, sleep = "", pause, f"sleep {pause:.2f}"
     if later and cell.array and kind:
         waits = undisturbed and cell.array.initial_sync is not InitialSync.NONE
         lines = kind.rest(cell.array, waits=waits)
@@ -74,15 +78,17 @@ def rest_before(cell: Cell, workload: Workload, target: str, *, later: bool) -> 
         lines += "why=\n" if lines and not waits else ""  # a fault's consequences are measured
     if later and any(disk.model in SERVED for disk in cell.disks):
         lines = f"{_flush(cell, target)}{lines}"
-    if pause < needed:
-        lines += f"unrest 'buckets were drained for {pause:.0f} of {needed:.0f} seconds'\n"
-    if not lines:
-        return Rest(script=f"{script}sleep {pause:.2f}", pause=pause, seconds=pause)
+    if needed > SHORT_REST and undisturbed:
+        sleep = _as_needed(cell, needed, pause, later=later)
+    elif pause < needed:
+        lines += f"unrest 'the throttles were idle for {pause:.0f} of {needed:.0f} seconds'\n"
+    if not lines and sleep.startswith("sleep"):
+        return Rest(script=script + sleep, pause=pause, seconds=pause)
     report = 'why=\nunrest() { why="${why:+$why; }$*"; }\n'
     return Rest(
-        script=f"{script}:\n{report}{lines}sleep {pause:.2f}",
+        script=f"{script}:\n{report}{lines}{sleep}",
         report=f'\n[ -z "$why" ] || echo "{UNREST} $why"',
-        pause=pause,
+        pause=pause if later else min(pause, SHORT_REST),
         seconds=seconds,
     )
 
@@ -94,6 +100,60 @@ def pauses_of(cell: Cell) -> float:
         return 0.0
     rests = (rest_before(cell, w, "", later=n > 0) for n, w in enumerate(cell.workloads))
     return sum(rest.expected for rest in rests)
+
+
+_MOVED: Final = f"""\
+rest={SHORTEST * 1000:.0f}
+moved() {{ # disks: adds up what they did since the last pause
+  reads=0 writes=0 read_bytes=0 write_bytes=0
+  for disk in $(readlink -f "$@"); do
+    disk=${{disk##*/}} r0=0 rs0=0 w0=0 ws0=0
+    read -r r _ rs _ w _ ws _ < /sys/class/block/$disk/stat
+    [ ! -e {_COUNTED}.$disk ] || read -r r0 rs0 w0 ws0 < {_COUNTED}.$disk
+    reads=$((reads + r - r0)) read_bytes=$((read_bytes + 512 * (rs - rs0)))
+    writes=$((writes + w - w0)) write_bytes=$((write_bytes + 512 * (ws - ws0)))
+    echo "$r $rs $w $ws" > {_COUNTED}.$disk
+  done
+}}
+need() {{ # units per second, units
+  [ $(($2 * 1000 / $1)) -lt $rest ] || rest=$(($2 * 1000 / $1 + 1))
+}}
+"""
+"""Shell functions that find the milliseconds in which what disks did leaks out of their buckets."""
+
+
+def _as_needed(cell: Cell, needed: float, most: float, *, later: bool) -> str:
+    """Return shell lines that wait as long as what the disks did needs; ``needed``: with the
+    fullest possible buckets, ``most``: the longest pause.
+
+    A bucket holds at most what was added to it. ``stat`` of a disk counts that. What it was at the
+    last pause is in a file, which an earlier cell in the guest may have left too.
+    """
+    buckets: dict[tuple[str, Throttle], list[str]] = {}
+    for serial, disk in cell.each_disk:
+        key = (disk.throttle.group or serial, disk.throttle)
+        buckets.setdefault(key, []).append(guest_path(disk, serial))
+    lines = ["" if later else f"rm -f {_COUNTED}.*\n", _MOVED]
+    for (_, throttle), paths in buckets.items():
+        if throttle.limits():
+            lines.append(f"moved {' '.join(paths)}\n")
+        for limit in throttle.limits():
+            ways = ("read", "write") if limit.direction == "total" else (limit.direction,)
+            units = [f"{way}_bytes" for way in ways]
+            if limit.unit == "operations":
+                more = [f"{one} / {throttle.operation_size}" for one in units]
+                units = [f"{way}s" for way in ways] + (more if throttle.operation_size else [])
+            lines.append(f"need {limit.average} $(({' + '.join(units)}))\n")
+    lines.append(f"[ $rest -le {needed * 1000:.0f} ] || rest={needed * 1000:.0f}\n")
+    if most < needed:
+        lines.append(
+            f"if [ $rest -gt {most * 1000:.0f} ]; then\n"
+            f'  unrest "the throttles were idle for {most:.0f} of $((rest / 1000)) seconds"\n'
+            f"  rest={most * 1000:.0f}\n"
+            "fi\n"
+        )
+    lines.append("sleep $((rest / 1000)).$(printf %03d $((rest % 1000)))")
+    return "".join(lines)
 
 
 def _flush(cell: Cell, target: str) -> str:
