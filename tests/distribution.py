@@ -14,7 +14,10 @@ SEALED = "sealed"
 ALONE = "alone"
 """Tests that measure on the host's clock: after all others."""
 
-_SEALED = ("test_hunt.py", "test_reproduce.py", "test_sealed_cells.py", "test_virtual")
+_SEALED = (
+    *("test_hunt.py", "test_reproduce.py", "test_rest.py", "test_sealed_cells.py"),
+    "test_virtual",
+)
 _DISKS = ("test_real_disks.py", "test_realdisks")
 _ALONE = ("test_main_job.py", "test_site_browser.py")
 LONG = (

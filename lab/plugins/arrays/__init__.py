@@ -16,7 +16,8 @@ How to add one
      known to lack. The message is about the image: ``it has no ZFS``.
    * ``target(array)`` is the path in the guest that workloads use.
    * ``filesystem`` is the type of file system that only this kind makes, or ``None``.
-   * ``fresh(array)`` and ``state(array)`` are shell lines: drop caches, print the state.
+   * ``fresh(array)``, ``rest(array, waits)`` and ``state(array)`` are shell lines: drop caches;
+     undo what earlier workloads did to it; print the state.
    * ``assemble(array, disks, sizes, filesystem)`` returns the steps that build it: check first that
      the disks are empty; then build, with an undo that is harmless if nothing was built; and end
      with a ``Verify`` of everything that the scenario requests.

@@ -20,6 +20,8 @@ How to add one
      the text; it never returns 0. A metric is left out only if the tool itself reports none.
    * ``parameters`` have the type ``Any`` there: ``checked`` gives them the tool's type.
    * ``destroys(parameters)``: whether the target's data is lost.
+   * ``seeded(parameters, seed)`` and ``draws_places(parameters)``, if it draws random numbers: its
+     parameters with a seed, and whether the seed decides places and is not written.
 
 4. Record real outputs: ``tests/golden/workloads/NAME/CASE/`` holds ``stdout`` and ``stderr`` as the
    tool printed them, and ``expected.json`` with ``parameters`` and either ``metrics`` or ``error``
