@@ -39,12 +39,24 @@ def look_up(parts: dict[str, Any], dotted: str) -> Any:
             else:  # one configuration of disks, written as a mapping
                 node = getattr(node[0], name, None) if len(node) == 1 else None
         elif isinstance(node, Workload | Fault):
-            node = node.parameters.get(name, getattr(node, name, None))
+            node = _parameter(node, name)
         else:
             node = getattr(node, name, None)
         if node is None:
             return None
     return getattr(node, "value", node)
+
+
+def _parameter(node: Workload | Fault, name: str) -> Any:
+    """Return a parameter or a field; a parameter that is not written has its default."""
+    if name in node.parameters or name in type(node).model_fields:
+        return node.parameters.get(name, getattr(node, name, None))
+    if isinstance(node, Workload):
+        model = catalog.workload(node.tool).parameters
+    else:
+        model = catalog.fault_kind(node.fault).parameters
+    field = next((f for n, f in model.model_fields.items() if name in (n, f.alias)), None)
+    return field.get_default(call_default_factory=True) if field is not None else None
 
 
 def fields_of(cell: Cell, claims: Iterable[Claim]) -> dict[str, AxisValue]:

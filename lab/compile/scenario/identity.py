@@ -18,9 +18,7 @@ _SPOKEN: Final = ("array", "disks", "faults", "filesystem", "workloads")
 
 def cell_id(cell: Cell) -> str:
     """Return a readable slug and 8 hex digits of a digest of all fields that affect values."""
-    without = {"timeout", "axes"} | (set() if cell.faults else {"faults"})
-    data = cell.model_dump(mode="json", exclude=without)
-    _leave_out_defaults(data["workloads"])
+    data = cell.model_dump(mode="json", exclude={"timeout", "axes"})
     return f"{slug(cell)}-{_digest(data)}"
 
 
@@ -68,18 +66,10 @@ def _spoken(cell: Cell, section: str) -> Any:
         if disk["bus"] == DiskBus.LAB:  # claims do not depend on virtual time
             disk["bus"] = DiskBus.VIRTIO.value
     if section == "workloads":
-        _leave_out_defaults(data)
         for workload in data:
             if isinstance(catalog.workload(workload["tool"]), Suite):
                 workload["parameters"].pop("directory")
     return data
-
-
-def _leave_out_defaults(workloads: Any) -> None:
-    """Leave out a field that earlier versions did not have, so that cells keep their names."""
-    for workload in workloads:
-        if not workload["keep_cache"]:
-            del workload["keep_cache"]
 
 
 def _digest(data: Any) -> str:

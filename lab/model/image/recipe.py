@@ -8,11 +8,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from lab.core.base import Model, Says, Size, wrong_key
+from lab.core.base import Says, Size, wrong_key
+from lab.core.stable import Stable, named
 from lab.model.image.manifest import IMAGE, NAME, ImageFacts
 
 Package = Annotated[
@@ -38,8 +39,10 @@ KERNEL_PREFIX: Final = "linux-image-"
 """Debian's kernel packages; their headers are ``linux-headers-`` with the same name."""
 
 
-class ModulesRecipe(Model):
+class ModulesRecipe(Stable):
     """Kernel modules built for the image's kernel, outside the image: it gets no compiler."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("source packages options patches build")
 
     source: Package
     """A package with the kernel's source (``linux-source``), or one for DKMS (``zfs-dkms``)."""
@@ -99,8 +102,14 @@ class ModulesRecipe(Model):
         return self
 
 
-class ImageRecipe(Model):
+class ImageRecipe(Stable):
     """The recipe of an image; one file ``images/NAME.yaml``."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named(
+        "description base suite variant components check_valid_until disk_size kernel_package",
+        "kernel_file package_files modules packages excluded_paths files enabled_units",
+        "masked_units script",
+    )
 
     description: str = Field(min_length=1)
     """One line for ``lab image list``; it does not affect the image."""
@@ -279,8 +288,6 @@ def image_digest(recipe: ImageRecipe, brought: Brought, packages: Mapping[str, s
 def _decisive(recipe: ImageRecipe, brought: Brought) -> dict[str, object]:
     """Return the data to digest: patches by content, without the archives' validity."""
     aside: dict[str, Any] = {"description": True, "base": True, "check_valid_until": True}
-    if recipe.kernel_suite is None:  # images keep the digests from before this field existed
-        aside["kernel_suite"] = True
     aside |= {"kernel_file": True, "package_files": True}
     aside |= {"modules": {"patches"}} if recipe.modules else {}
     files = sorted(one.sha256 for one in brought.package_files)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-)
+from pydantic import Field, field_validator
+from typing_extensions import override
 
-from lab.core.base import Model, Says, Size
+from lab.core.base import Says, Size
+from lab.core.stable import Stable, named
 from lab.model.scenario.zfs import ZfsParameters
 
 
@@ -28,8 +25,17 @@ class InitialSync(StrEnum):
     """Run the workloads concurrently with it."""
 
 
-class Array(Model):
+_OF_SEGMENTS: Final = frozenset(("segments", "volume", "stripe_size"))
+
+
+class Array(Stable):
     """Disks combined: an md array, in mdadm's terms, or a ZFS pool, with ZFS's in ``zfs``."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named(
+        "kind level layout chunk component_size members spares bitmap bitmap_chunk",
+        "bitmap_file data_offset metadata consistency_policy initial_sync write_mostly",
+        "write_behind failfast name sysfs",
+    )
 
     kind: str = "md"
     """An array kind, a file in ``lab/plugins/arrays/``."""
@@ -91,19 +97,14 @@ class Array(Model):
     zfs: ZfsParameters = ZfsParameters()
     """``kind: zfs``: parameters that only a pool has."""
 
-    @model_serializer(mode="wrap")
-    def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out unused fields, so that cells keep their ids."""
-        data: dict[str, Any] = whole(self)
-        if self.kind != "segments":
-            for name in ("segments", "volume", "stripe_size"):
-                data.pop(name, None)
-        if self.kind != "zfs" and self.zfs == ZfsParameters():
-            data.pop("zfs", None)
-        for name in ("missing", "bitmap_disk", "journal_disk", "bad_block_list"):
-            if data.get(name) == Array.model_fields[name].default:
-                data.pop(name, None)
-        return data
+    @override
+    def always(self) -> frozenset[str]:
+        own = {"segments": _OF_SEGMENTS, "zfs": frozenset(("zfs",))}
+        return self.ALWAYS | own.get(self.kind, frozenset())
+
+    @override
+    def never(self) -> frozenset[str]:
+        return frozenset() if self.kind == "segments" else _OF_SEGMENTS
 
     def without(self, names: Iterable[str]) -> Array:
         """The array with the defaults of these fields; a name may be that of one sysfs file."""

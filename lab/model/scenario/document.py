@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 from pydantic import (
     BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
-    SerializerFunctionWrapHandler,
     StringConstraints,
     Tag,
     field_validator,
-    model_serializer,
     model_validator,
 )
+from typing_extensions import override
 
 from lab.core.base import NAMED, Model, Rate, RateText, Says, Seconds, Size, wrong_key
+from lab.core.stable import Stable, named
 from lab.core.units import as_yaml
 from lab.model.scenario.array import Array as Array
 from lab.model.scenario.array import InitialSync as InitialSync
@@ -89,11 +89,23 @@ class ThrottleLimit(NamedTuple):
     """``…_max_seconds``, the longest burst; ``None``: not set, which means one second."""
 
 
-class Throttle(Model):
+class Throttle(Stable):
     """QEMU's leaky buckets, field by field; rules in ``util/throttle.c: throttle_is_valid``.
 
     ``None`` means no limit. Names follow libvirt's ``<iotune>``, with units.
     """
+
+    ALWAYS: ClassVar[frozenset[str]] = named(
+        "total_bytes_per_second read_bytes_per_second write_bytes_per_second",
+        "total_operations_per_second read_operations_per_second",
+        "write_operations_per_second total_bytes_per_second_max",
+        "read_bytes_per_second_max write_bytes_per_second_max",
+        "total_operations_per_second_max read_operations_per_second_max",
+        "write_operations_per_second_max total_bytes_per_second_max_seconds",
+        "read_bytes_per_second_max_seconds write_bytes_per_second_max_seconds",
+        "total_operations_per_second_max_seconds read_operations_per_second_max_seconds",
+        "write_operations_per_second_max_seconds operation_size group",
+    )
 
     total_bytes_per_second: Rate | None = None
     read_bytes_per_second: Rate | None = None
@@ -159,11 +171,6 @@ REAL: Final = {"format": "raw", "cache": "none"}
 """Defaults of a real disk: its own bytes, without the host's page cache."""
 
 
-_FIRST: Final = frozenset(
-    ("count", "size", "format", "bus", "serial", "cache", "aio", "lazy_refcounts", "scheduler")
-) | {"model", "throttle"}
-"""Fields of a disk that are always written. A newer one is left out when it has its default, so
-that cells keep their ids."""
 _OF_SERVED: Final = frozenset(("preset", "hdd", "ssd"))
 _OF_REAL: Final = frozenset(("device", "device_serial", "device_rotational"))
 
@@ -173,8 +180,12 @@ def _plain(schema: dict[str, Any]) -> None:
     del schema["default"]
 
 
-class Disk(Model):
+class Disk(Stable):
     """``count`` virtual disks of one configuration, or a real disk."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named(
+        "count size format bus serial cache aio lazy_refcounts scheduler model throttle"
+    )
 
     count: int = Field(default=1, ge=0, le=64)
     """Number of disks of this configuration."""
@@ -226,16 +237,10 @@ class Disk(Model):
             return {"format": "raw", "cache": "writeback", **value}
         return value
 
-    @model_serializer(mode="wrap")
-    def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out unused fields, so that cells keep their ids."""
-        data: dict[str, Any] = whole(self)
-        kept = _FIRST | (_OF_SERVED if self.model in SERVED else frozenset())
-        kept |= _OF_REAL if self.device is not None else frozenset()
-        for name, field in Disk.model_fields.items():
-            if name not in kept and getattr(self, name) == field.default:
-                data.pop(name, None)
-        return data
+    @override
+    def always(self) -> frozenset[str]:
+        found = self.ALWAYS | (_OF_SERVED if self.model in SERVED else frozenset())
+        return found | (_OF_REAL if self.device is not None else frozenset())
 
     @field_validator("device", mode="before", json_schema_input_type=str | None)
     @classmethod
@@ -269,8 +274,10 @@ def _any_parameter(schema: dict[str, Any]) -> None:
 _NAME: Final = r"^[a-z][a-z0-9_-]{0,40}$"
 
 
-class Workload(Model):
+class Workload(Stable):
     """One tool with its own parameters, and a name for its results."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("name tool parameters")
 
     model_config = ConfigDict(json_schema_extra=_any_parameter)
 
@@ -500,8 +507,12 @@ class Scenario(Model):
         return self
 
 
-class Cell(Model):
+class Cell(Stable):
     """One combination of the matrix, with every value fixed."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named(
+        "scenario axes guest disks array filesystem workloads trials timeout"
+    )
 
     scenario: str
     """Name of its scenario."""
@@ -521,14 +532,6 @@ class Cell(Model):
     def seed_of(self, trial: int) -> int:
         """The seed of a trial, from 1. In real time all trials have the same."""
         return self.seed + (trial - 1 if self.guest.clock is Clock.VIRTUAL else 0)
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a seed of 1, so that cells keep their ids."""
-        data: dict[str, Any] = whole(self)
-        if self.seed == 1:
-            data.pop("seed", None)
-        return data
 
     @property
     def each_disk(self) -> tuple[tuple[str, Disk], ...]:

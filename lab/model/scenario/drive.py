@@ -11,22 +11,29 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import ClassVar, Final
 from zlib import crc32
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from drive.drive import LIMIT_ONE, Kind, Parameters
-from lab.core.base import Model, Rate, Seconds, Size
+from lab.core.base import Rate, Seconds, Size
+from lab.core.stable import Stable, named
 
 SHORT: Final = 1 / 3
 """Where short seeks become long ones, as a fraction of the stroke: the mean distance of two random
 positions. Data sheets do not give it."""
 
 
-class HddParameters(Model):
+class HddParameters(Stable):
     """``disks.hdd``: values of a hard disk, as in data sheets; ``None``: the preset's."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named(
+        "slower rpm overhead track_to_track average_seek full_stroke write_settle",
+        "outer_rate inner_rate zones read_ahead write_cache queue_depth ageing",
+        "link_rate seed",
+    )
 
     slower: SkipJsonSchema[float | None] = None
     """Of earlier versions: a factor for all times. Stored runs have it; scenarios must not."""
@@ -61,8 +68,13 @@ class HddParameters(Model):
     """Decides the platters' start position; each serial has another one."""
 
 
-class SsdParameters(Model):
+class SsdParameters(Stable):
     """``disks.ssd``: values of a solid-state disk; ``None``: the preset's."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named(
+        "slower overhead read_latency write_latency flush_latency channels page",
+        "gc_after gc_stall write_cache link_rate",
+    )
 
     slower: SkipJsonSchema[float | None] = None
     """As ``disks.hdd.slower``."""

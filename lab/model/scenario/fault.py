@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from lab.core.base import NAMED, Model, Says, Seconds
+from lab.core.base import NAMED, Says, Seconds
+from lab.core.stable import Stable, named
 
 MOMENTS = ("before", "after", "during")
 _OWN = ("name", "fault", *MOMENTS, "at", "check")
@@ -18,8 +19,10 @@ def _any_parameter(schema: dict[str, Any]) -> None:
     schema["additionalProperties"] = True
 
 
-class Fault(Model):
+class Fault(Stable):
     """One fault with its parameters, its time, and a name for its results."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("name fault before after during at check parameters")
 
     model_config = ConfigDict(json_schema_extra=_any_parameter)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, field_validator, model_validator
 
-from lab.core.base import Model, Says, wrong_key
+from lab.core.base import Says, wrong_key
+from lab.core.stable import Stable, named
 
 
 def _as_words(value: object) -> object:
@@ -21,8 +22,10 @@ Words = Annotated[
 """Words of a command: a list, or one text, which can be a value of an axis."""
 
 
-class Filesystem(Model):
+class Filesystem(Stable):
     """A file system on the array."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("type options mount_options lazy_init")
 
     type: Literal["ext3", "ext4", "xfs", "zfs"]
     """``zfs``: a dataset of the pool that ``array.kind: zfs`` makes."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, ClassVar, Final
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, field_validator
 
-from lab.core.base import Model, Says, Size
+from lab.core.base import Says, Size
+from lab.core.stable import Stable, named
 from lab.core.units import format_size
 from lab.model.image.manifest import IMAGE
 
@@ -47,8 +48,10 @@ class Clock(StrEnum):
     """The guest's instructions (QEMU's ``-icount``), independent of the host's load."""
 
 
-class Guest(Model):
+class Guest(Stable):
     """The virtual machine with the array."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("image cpus memory kernel_arguments")
 
     image: Annotated[str, IMAGE] = Field(default="debian-12", pattern=r"^[a-z0-9][a-z0-9.+-]*$")
     """Name of a file in ``images/``, or of an imported image."""
@@ -74,20 +77,6 @@ class Guest(Model):
     def system(self) -> System:
         """What it boots: image, kernel and mdadm."""
         return self.image, self.kernel, self.mdadm
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Newer fields are left out if they have their default, so that cells keep their ids."""
-        data: dict[str, Any] = whole(self)
-        if self.kernel is None:
-            data.pop("kernel", None)
-        if self.mdadm is None:
-            data.pop("mdadm", None)
-        if self.clock is Clock.REAL:
-            data.pop("clock", None)
-        if not self.disturb:
-            data.pop("disturb", None)
-        return data
 
     @field_validator("kernel")
     @classmethod

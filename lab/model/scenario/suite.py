@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
 from lab.core.base import Model, Seconds
+from lab.core.stable import Stable, named
 from lab.model.scenario.outputs import Outputs
 
 SUITES: Final = "/var/lib/lab/suites"
@@ -26,8 +27,10 @@ LEFT_OUT: Final = (".git", ".svn", ".hg")
 Ending = Literal["passed", "failed", "skipped", "unfinished", "not_run"]
 
 
-class SuiteParameters(Model):
+class SuiteParameters(Stable):
     """Parameters of every suite."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("directory tests limit")
 
     directory: str = ""
     """Directory of the host with the suite. Relative paths begin at the scenario's file, or with

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from lab.core.base import Model, Says, Size
+from lab.core.base import Says, Size
+from lab.core.stable import Stable, named
 from lab.core.units import KIB, MIB
 
 LEVELS = ("stripe", "mirror", "raidz", "raidz1", "raidz2", "raidz3")
@@ -22,8 +23,13 @@ Compression = Annotated[
 """``compression`` of ``zfsprops(7)``; without ``on``, whose meaning depends on the version."""
 
 
-class ZfsParameters(Model):
+class ZfsParameters(Stable):
     """``array.zfs``, for ``array.kind: zfs``."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named(
+        "width ashift recordsize compression sync atime primarycache arc_max",
+        "volume_size volblocksize",
+    )
 
     width: int | None = Field(default=None, ge=1, le=64)
     """Disks of each vdev; ``None``: 2 for a mirror, all for a raidz."""

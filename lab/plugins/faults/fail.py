@@ -4,19 +4,22 @@ there is one."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
 from lab.core.base import Model
+from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.plugins.faults import _pools
 from lab.plugins.faults._shared import Position, array_problems, disk, disk_problems
 
 
-class FailParameters(Model):
+class FailParameters(Stable):
     """The member, and whether it is removed."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("disk remove")
 
     disk: Position
     remove: bool = False

@@ -8,12 +8,13 @@ start of the members' data, so no backup file is needed (``mdadm(8)``, ``--backu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
 from lab.core.base import Model, Size
+from lab.core.stable import Stable, named
 from lab.core.units import KIB
 from lab.md.facts.options import journal_disk
 from lab.md.facts.sizes import disks_aside
@@ -55,8 +56,10 @@ _LOOKS: Final = 300
 """Consecutive readings that must find md idle at another level before mdadm counts as failed."""
 
 
-class GrowParameters(Model):
+class GrowParameters(Stable):
     """The new shape; what is not given stays."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("raid_devices level layout chunk wait until")
 
     raid_devices: int | None = Field(default=None, ge=2, le=64)
     """Number of members; new ones are the array's spares."""

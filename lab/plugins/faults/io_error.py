@@ -8,12 +8,13 @@ EIO, so the disk must be a modelled one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 from typing_extensions import override
 
 from lab.core.base import Model, Size
+from lab.core.stable import Stable, named
 from lab.model.execution.procedure import AskServer, Step
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
@@ -29,8 +30,10 @@ from lab.plugins.faults._shared import (
 )
 
 
-class IoErrorParameters(Model):
+class IoErrorParameters(Stable):
     """The disk, and the range on it."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("disk direction offset length times")
 
     disk: Position
     direction: Literal["read", "write"] = "read"

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
 from lab.core.base import Model
+from lab.core.stable import Stable, named
 from lab.core.units import KIB
 from lab.md.steps.verify import dirty_bits_script
 from lab.model.execution.procedure import PowerCycle, Step, words
@@ -50,8 +51,10 @@ _RESHAPE_AT: Final = (
 """KiB of the array that the member's superblock has as reshaped; nothing once that is complete."""
 
 
-class PowerCutParameters(Model):
+class PowerCutParameters(Stable):
     """Loss of caches, and how the array is started again."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("lose_cache force")
 
     lose_cache: bool = False
     """Modelled disks lose their volatile cache."""

@@ -7,11 +7,12 @@ and remove the member (``udev-md-raid-assembly.rules``: ``mdadm -If``), even if 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
 from lab.core.base import Model
+from lab.core.stable import Stable, named
 from lab.model.execution.procedure import Step, UnplugDisk
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
@@ -27,8 +28,10 @@ from lab.plugins.faults._shared import (
 )
 
 
-class PullParameters(Model):
+class PullParameters(Stable):
     """The disk."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("disk")
 
     disk: Position
 

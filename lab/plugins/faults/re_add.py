@@ -7,11 +7,12 @@ disk as the former member (``Manage.c: attempt_re_add``; ``md.c: md_add_new_disk
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
 from lab.core.base import Model
+from lab.core.stable import Stable, named
 from lab.model.execution.procedure import AttachDisk, Step, words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
@@ -32,8 +33,10 @@ _LEFT: Final = ("failed", "detached")
 """mdadm's names for failed members, and for members whose disk is gone."""
 
 
-class ReAddParameters(Model):
+class ReAddParameters(Stable):
     """The disk, and whether it may be added as a new one."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("disk add")
 
     disk: Position
     add: bool = False

@@ -7,20 +7,23 @@ md copies from the member itself, and drops it when the copy is complete (``mdad
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 from typing_extensions import override
 
 from lab.core.base import Model
+from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.plugins.faults import _pools
 from lab.plugins.faults._shared import Position, array_problems, disk, disk_problems
 
 
-class ReplaceParameters(Model):
+class ReplaceParameters(Stable):
     """The member, and its replacement."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("disk with_")
 
     disk: Position
     with_: Position = Field(alias="with")

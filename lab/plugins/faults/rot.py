@@ -9,12 +9,13 @@ RAID 5 is parity.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import ValidationInfo, field_validator
 from typing_extensions import override
 
 from lab.core.base import Model, Size
+from lab.core.stable import Stable, named
 from lab.model.execution.procedure import AskServer, GuestCommand, SpoilDisk, Step, words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.plugins.faults._shared import (
@@ -34,8 +35,10 @@ PATTERN: Final = 0xA5
 """New value of a plain disk's bytes; a modelled disk's bytes are changed by exclusive or."""
 
 
-class RotParameters(Model):
+class RotParameters(Stable):
     """The disk, and the range on it."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("disk offset length")
 
     disk: Position
     offset: Size = 0

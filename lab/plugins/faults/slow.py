@@ -7,20 +7,27 @@ changes while the guest runs; a modelled disk stalls.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 from typing_extensions import override
 
 from lab.core.base import Model, Rate, Seconds
+from lab.core.stable import Stable, named
 from lab.model.execution.procedure import AskServer, Step
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.scenario.document import Throttle
 from lab.plugins.faults._shared import Position, disk, disk_problems, limits_of, limits_step, served
 
 
-class SlowParameters(Model):
+class SlowParameters(Stable):
     """The disk, and its new limits."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named(
+        "disk total_bytes_per_second read_bytes_per_second write_bytes_per_second",
+        "total_operations_per_second read_operations_per_second",
+        "write_operations_per_second stall",
+    )
 
     disk: Position
     total_bytes_per_second: Rate | None = Field(default=None, ge=1)

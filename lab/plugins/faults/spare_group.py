@@ -11,12 +11,13 @@ those of the cell's array.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
 from lab.core.base import Model
+from lab.core.stable import Stable, named
 from lab.md.facts.sizes import disks_aside
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
@@ -41,8 +42,10 @@ _LOOKS: Final = 10
 """Seconds until the monitor ends, if nothing moves. It looks each second."""
 
 
-class SpareGroupParameters(Model):
+class SpareGroupParameters(Stable):
     """The member that fails, the second array, and its group."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("disk second groups second_is")
 
     disk: Position
     second: tuple[Position, ...] = Field(min_length=3)

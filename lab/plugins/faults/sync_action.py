@@ -7,19 +7,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from typing_extensions import override
 
 from lab.core.base import Model
+from lab.core.stable import Stable, named
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import array_problems, counted, find, mismatches, number
 
 
-class SyncActionParameters(Model):
+class SyncActionParameters(Stable):
     """The action."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("action")
 
     action: Literal["check", "repair"]
 

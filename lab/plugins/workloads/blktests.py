@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import Field, field_validator
 from typing_extensions import override
 
 from lab.core.base import Model
+from lab.core.stable import named
 from lab.model.plugin import WorkloadTool, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
@@ -81,6 +82,8 @@ condition."""
 
 class BlktestsParameters(SuiteParameters):
     """Requested tests, and parameters of every suite."""
+
+    ALWAYS: ClassVar[frozenset[str]] = SuiteParameters.ALWAYS | named("tests")
 
     tests: tuple[str, ...] = Field(default=("md",), min_length=1, validate_default=True)
     """Groups, tests (``md/001``), or shell patterns of a group's tests (``md/00[1-4]``)."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
 
 from lab.core.base import Model, Size
 from lab.core.errors import ToolError
+from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import Metric
@@ -45,8 +46,12 @@ _LATENCY: Final = re.compile(r"(\d+)(us|ms|s)")
 _UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
-class BonnieParameters(Model):
+class BonnieParameters(Stable):
     """bonnie++'s options; missing ones have its defaults, except the seed."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named(
+        "d s io_chunk_size seeks seek_proc_count n max_size min_size num_dirs r c f b D", "z"
+    )
 
     d: str = TARGET
     """The directory; created if missing."""

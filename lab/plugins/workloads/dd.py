@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
 
 from lab.core.base import Model, Size
 from lab.core.errors import ToolError
+from lab.core.stable import Stable, named
 from lab.core.wording import choice
 from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, WorkloadTool, checked
@@ -36,8 +37,10 @@ _FLAGS: Final = frozenset(
 )
 
 
-class DdParameters(Model):
+class DdParameters(Stable):
     """dd's operands by dd's names; missing ones have dd's defaults."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("if_ of bs count iflag oflag conv seek skip")
 
     if_: str | None = Field(default=None, alias="if")
     """Input; default of a write: /dev/urandom."""

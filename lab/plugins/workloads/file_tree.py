@@ -9,13 +9,14 @@ Everything that is read is compared with what was written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 from typing_extensions import override
 
 from lab.core.base import Model, Size
 from lab.core.errors import ToolError
+from lab.core.stable import Stable, named
 from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, Metric
 from lab.model.scenario.outputs import Outputs
@@ -25,8 +26,12 @@ Phase = Literal["write", "read", "unpack", "remove"]
 PHASES: Final[tuple[Phase, ...]] = ("write", "read", "unpack", "remove")
 
 
-class FileTreeParameters(Model):
+class FileTreeParameters(Stable):
     """Number of files, their sizes, and the phases."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named(
+        "directory files min_size max_size files_per_directory seed phases"
+    )
 
     directory: str = TARGET
     """Where the tree is; created if missing."""

@@ -22,13 +22,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import ConfigDict, Field, ValidationInfo, model_validator
 from typing_extensions import override
 
 from lab.core.base import KEPT, Model, wrong_key
 from lab.core.errors import ToolError
+from lab.core.stable import Stable, named
 from lab.core.statistics import enough_for
 from lab.core.steady_state import WINDOW, Window, steady_window
 from lab.model.execution.procedure import words
@@ -89,11 +90,13 @@ def _metrics() -> tuple[Metric, ...]:
 METRICS: Final = _metrics()
 
 
-class FioParameters(Model):
+class FioParameters(Stable):
     """fio's options by fio's names; missing ones have fio's defaults.
 
     Sizes are stored as bytes, times as seconds, switches as 1 and 0.
     """
+
+    ALWAYS: ClassVar[frozenset[str]] = named("rounds")
 
     model_config = ConfigDict(extra="allow")
 

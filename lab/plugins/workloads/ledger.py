@@ -10,13 +10,14 @@ After a fault during or after the workload, every block is read and compared. Th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from typing_extensions import override
 
 from lab.core.base import Model, Size
 from lab.core.errors import ToolError
+from lab.core.stable import Stable, named
 from lab.model.plugin import Keeper, Kept, WorkloadTool, checked
 from lab.model.result.measurement import IOPS, SECONDS, Metric
 from lab.model.scenario.outputs import Outputs
@@ -25,8 +26,10 @@ from lab.plugins.guest_programs._shared import command
 TARGET: Final = "{target}"
 
 
-class LedgerParameters(Model):
+class LedgerParameters(Stable):
     """Number, size and place of the blocks."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("file bs count offset size flush seed")
 
     file: str = TARGET
     """The target, or a file below it."""

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
 from lab.core.base import Model
+from lab.core.stable import named
 from lab.model.execution.procedure import words
 from lab.model.plugin import WorkloadTool, checked
 from lab.model.result.measurement import Metric
@@ -75,6 +76,8 @@ _WORDS: Final[dict[str, Ending]] = {
 
 class MdadmTestsParameters(SuiteParameters):
     """Requested tests, and the mdadm to test."""
+
+    ALWAYS: ClassVar[frozenset[str]] = SuiteParameters.ALWAYS | named("tests mdadm")
 
     tests: tuple[str, ...] = Field(default=("0[0-7]*",), min_length=1)
     """Names of tests, or shell patterns of names: files in ``tests/``. The default creates,

@@ -8,13 +8,14 @@ discard: ``options: [-E, "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ValidationError, field_validator
 from typing_extensions import override
 
 from lab.core.base import Model
 from lab.core.errors import ToolError
+from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, Metric
@@ -24,8 +25,10 @@ from lab.plugins.guest_programs._shared import command
 _FORCE: Final = {"ext2": "-F", "ext3": "-F", "ext4": "-F", "xfs": "-f"}
 
 
-class MkfsParameters(Model):
+class MkfsParameters(Stable):
     """The program, and its options."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("type options")
 
     type: Literal["ext2", "ext3", "ext4", "xfs"]
     """``mkfs.TYPE`` is run."""

@@ -13,13 +13,14 @@ On a file system the target is a file: give its ``size``, and fio writes it befo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from typing_extensions import override
 
 from lab.core.base import Model, Size
 from lab.core.errors import ToolError
+from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import IOPS, LATENCY, SECONDS, THROUGHPUT, Metric
@@ -27,8 +28,12 @@ from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads._shared import TARGET, aimed
 
 
-class SeekParameters(Model):
+class SeekParameters(Stable):
     """fio's options by fio's names; the others are fixed."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named(
+        "filename rw bs number_ios blockalign size direct sync randseed"
+    )
 
     filename: str = TARGET
     """For example ``"{target}.seek"``, if the target is a directory of other workloads."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, Field, field_validator
 from typing_extensions import override
 
 from lab.core.base import Model, Size
 from lab.core.errors import ToolError
+from lab.core.stable import Stable, named
 from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, Metric, MetricKind
 from lab.model.scenario.outputs import Outputs
@@ -28,8 +29,10 @@ ALLOCATED: Final = _counted("allocated")
 """Bytes of the files' blocks, as ``du`` counts them."""
 
 
-class SpaceParameters(Model):
+class SpaceParameters(Stable):
     """Number and size of the files."""
+
+    ALWAYS: ClassVar[frozenset[str]] = named("directory files size files_per_directory")
 
     directory: str = TARGET
     """Where the files are; created if missing."""

@@ -10,14 +10,36 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from drive import region, sealed
+from drive.drive import Kind, Parameters
 from lab.compile.guest.program import programs
+from lab.core.stable import Form, ordered, written
 from lab.host.guest.virtual.snapshot import ROOT_SPACE
 from lab.host.images.virtual_time import guest_of
 from lab.model.execution.job import SealedKit
 from lab.model.execution.procedure import Procedure, Verify
 
+FORMS: Final = {
+    region.Disk: Form(
+        name="Disk",
+        always=ordered("serial size model flags logical physical group op_size limits bad drive"),
+    ),
+    region.Limit: Form(name="Limit", always=("avg", "max", "seconds")),
+    region.Bad: Form(name="Bad", always=("offset", "length", "flags", "argument")),
+    Parameters: Form(
+        name="Parameters",
+        always=ordered(
+            "kind seed overhead link_rate cache revolution seek_a seek_b seek_c seek_e",
+            "seek_limit write_settle outer_rate inner_rate zones read_ahead queue_depth",
+            "ageing read_latency write_latency flush_latency channels page gc_bytes",
+            "gc_stall",
+        ),
+    ),
+    Kind: Form(name="Kind"),
+}
+"""How disks are written in the digest, whatever their classes are called today."""
 BOOTED = "boot"
 """Value of ``start`` for a guest without a snapshot."""
 
@@ -50,7 +72,7 @@ def inputs_of(
         "caches lost": found.loses,
         "expected": [step.expect for step in trial.steps if isinstance(step, Verify)],
         "setup": sealed.SETUP,
-        "disks": [repr(disk) for disk in disks],
+        "disks": [written(disk, FORMS) for disk in disks],
         "blocks": blocks,
         "start": start,
     }
