@@ -10,7 +10,7 @@ from typing import Final
 
 from lab.analysis import bisect as search
 from lab.analysis.bisect import Expected
-from lab.compile.cell.metrics import metrics_of
+from lab.compile.cell.metrics import metrics_of, similar
 from lab.compile.image import packages as lists
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.fields import fields_of
@@ -173,8 +173,8 @@ def _check_metric(compiled: Compiled, claim: Claim, metric: str) -> None:
         named = {v.workload for v in claim.values if matches(v.where, fields)}
         known |= {metric for workload, metric in metrics_of(cell) if workload in named}
     if metric not in known:
-        near = get_close_matches(metric, known, n=1)
-        guess = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(known))}"
+        near = similar(metric, sorted(known))
+        guess = f"did you mean '{near}'?" if near else f"known are {', '.join(sorted(known))}"
         raise InputError(f"--metric: the claim '{claim.id}' is about no '{metric}': {guess}")
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from lab.analysis.counted import figures_of
 from lab.analysis.noise import disks_of
 from lab.analysis.series import history
-from lab.compile.cell.metrics import COUNTS
+from lab.compile.cell.metrics import COUNTS, similar
 from lab.core.errors import InputError
 from lab.model.result.document import contended
 from lab.model.result.history import History, Point
@@ -43,8 +41,8 @@ def history_of(
     chosen = [point for point in found if point.metric == metric]
     if found and not chosen:
         names = sorted({point.metric for point in found})
-        near = get_close_matches(metric, names, n=1)
-        guess = f"did you mean '{near[0]}'? " if near else ""
+        near = similar(metric, names)
+        guess = f"did you mean '{near}'? " if near else ""
         raise InputError(f"no run has the metric '{metric}': {guess}there are {', '.join(names)}")
     chosen.sort(key=lambda p: (p.started, p.run, p.cell, p.workload))
     if branch is not None:

@@ -554,15 +554,15 @@ def test_each_request_is_counted_as_what_it_is(
     assert found == measure.counters(cell, traced)
     each = {c.workload: c for c in found if c.serial == "disk1"}
     assert len(found) == len(cell.each_disk) * len(cell.workloads)
-    writes = {"plain": 64, "synced": 64, "jobs": 128, "fua": 64, "trimwrite": 32}
-    for name, counts in each.items():
-        assert counts.writes == writes.get(name, 0), name
-        assert counts.reads == (64 if name == "read" else 0), name
-    assert (each["plain"].flushes, each["synced"].flushes) == (0, 63)
-    assert each["synced"].empty_flushes == 63
-    empty = each["jobs"].empty_flushes
-    assert empty is not None
-    assert each["jobs"].flushes <= empty
+    for name, number in {"plain": 64, "synced": 64, "jobs": 128, "fua": 64}.items():
+        superblocks = each[name].writes - number  # md writes them when the array is written first
+        assert superblocks == 0 or (sets and 0 < superblocks <= 4), name
+    assert sum(c.reads for c in found if c.workload == "read") == 64
+    assert each["plain"].flushes == 0 or sets
+    empty = {name: counts.empty_flushes or 0 for name, counts in each.items()}
+    assert empty["synced"] == 63  # fio does not flush after the last write
+    assert empty["plain"] == empty["fua"] == empty["trim"] == 0
+    assert 1 <= each["jobs"].flushes <= empty["jobs"]
     discards = {"trim": 4, "randtrim": 4, "trimwrite": 2}
     for name, size in discards.items():
         assert each[name].discarded_bytes == size << 20

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from lab.analysis.judge import JudgedCell, judge
+from lab.compile.cell.metrics import COUNTS, similar
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.fields import fields_of
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
 from lab.model.result.document import CellResult, Outcome
 from lab.model.scenario.claim import Verdict, matches
+from lab.plugins import catalog
 from tests.fakes import Cli
 
 TEXT = """\
@@ -246,6 +248,31 @@ def test_every_command_that_reads_the_file_refuses_it(cli: Cli, command: tuple[s
     assert ended.status == 2
     assert ended.stderr.startswith(f"lab: {name}:22: claims[0].expect.of.where.array.levle: ")
     assert not cli.home.exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("clat_p9", ""),
+        ("clat_p90", ""),
+        ("claat_p99", "clat_p99"),
+        ("fsync_p99", ""),
+        ("write_sync_p99", ""),
+        ("lat_p99", "lat_p99"),
+        ("fdatasync_p99", ""),
+        ("latency_p99", ""),
+        ("sync_mean", ""),
+        ("trougput", "throughput"),
+        ("read_trougput", "read_throughput"),
+        ("disk_wirtes", "disk_writes"),
+        ("disk_bytes", ""),
+        ("write_bytes", ""),
+    ],
+)
+def test_no_other_value_is_suggested(word: str, near: str) -> None:
+    """``clat_p99`` for the percentile of fdatasync turned a verdict round."""
+    known = [*(metric.name for metric in catalog.workload("fio").metrics), *COUNTS]
+    assert similar(word, known) == near
 
 
 def test_thousands_of_cells_and_claims_are_checked_in_seconds(tmp_path: Path) -> None:

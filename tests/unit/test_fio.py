@@ -226,6 +226,75 @@ def test_a_percentile_needs_requests_beyond_it() -> None:
         assert told == {}
 
 
+def test_calls_that_flush_have_percentiles_of_their_own() -> None:
+    """10029 writes to the page cache take 22 µs, and their fdatasync calls 35 ms."""
+    found = json.loads((GOLDEN / "synced" / "expected.json").read_text())["parameters"]
+    values = WORKLOAD.parse(FioParameters.model_validate(found), outputs("synced"))
+    assert values["clat_p99"] == pytest.approx(21.9e-6, rel=0.01)
+    assert values["sync_p99"] == pytest.approx(34.9e-3, rel=0.01)
+    assert (values["syncs"], values["iops"]) == (10029, pytest.approx(53.3, rel=0.01))
+    few = WORKLOAD.too_few(FioParameters.model_validate(found), outputs("synced"))  # type: ignore[attr-defined]
+    assert few["sync_p99_99"] == (10029, 36887)
+    assert "sync_p99" not in few
+
+
+@pytest.mark.parametrize("group", ["lat", "slat"])
+def test_other_groups_are_read_if_they_were_asked_for(group: str) -> None:
+    text = outputs("random-write").stdout
+    report = json.loads(text)
+    write = report["jobs"][0]["write"]
+    times = {f"{p:.6f}": round(1000 * p) for p in (50, 95, 99, 99.9, 99.99)}
+    write[f"{group}_ns"]["percentile"] = times
+    changed = Outputs(stdout=json.dumps(report, indent=2), stderr="", files={})
+    asked = parameters(runtime="2s", rate_iops=200, **{f"{group}_percentiles": 1})
+    values = WORKLOAD.parse(asked, changed)
+    assert (values[f"{group}_p50"], values[f"{group}_p99"]) == (50e-6, 99e-6)
+    assert values[f"{group}_max"] == write[f"{group}_ns"]["max"] / 1e9
+    few = WORKLOAD.too_few(asked, changed)  # type: ignore[attr-defined]
+    assert few[f"{group}_p99_9"] == (400, 3688)
+    plain = WORKLOAD.parse(parameters(runtime="2s", rate_iops=200), changed)
+    assert not any(name.startswith(f"{group}_") for name in plain)
+
+
+def test_every_group_of_fios_report_is_read_or_left_out_for_a_reason() -> None:
+    """A new group in a report of a newer fio is seen here."""
+    read = {"read", "write", "trim", "sync"}
+    known = {
+        *("jobname", "groupid", "job_start", "error", "eta", "elapsed", "job options"),
+        *("job_runtime", "usr_cpu", "sys_cpu", "ctx", "majf", "minf"),  # of the guest, not of disks
+        *("iodepth_level", "iodepth_submit", "iodepth_complete"),  # how deep the queue was
+        *("latency_ns", "latency_us", "latency_ms"),  # histograms of what the percentiles say
+        *("latency_depth", "latency_target", "latency_percentile", "latency_window"),
+    }
+    for case in GOLDEN.iterdir():
+        report = (case / "stdout").read_text()
+        start = report.find("{\n")
+        if start < 0:
+            continue
+        found = json.JSONDecoder().raw_decode(report[start:])[0]
+        for job in found["jobs"]:
+            assert set(job) <= read | known, case.name
+            for direction in ("read", "write", "trim"):
+                groups = {k for k, v in job[direction].items() if isinstance(v, dict)}
+                assert groups <= {"slat_ns", "clat_ns", "lat_ns"}
+
+
+@pytest.mark.parametrize(
+    ("directory", "made"),
+    [
+        ("{target}/a", "mkdir -p /t/a"),
+        ("{target}/a:{target}/b c", "mkdir -p /t/a '/t/b c'"),
+        ("{target}/a\\:b", "mkdir -p /t/a:b"),
+    ],
+)
+def test_a_directory_is_made(directory: str, made: str) -> None:
+    """As by the other tools; fio fails without it."""
+    first, second = WORKLOAD.script(parameters(directory=directory), "/t").splitlines()
+    assert first == made
+    assert "--directory=/t/a" in second
+    assert "mkdir" not in WORKLOAD.script(parameters(), "/t")
+
+
 def test_every_metric_that_may_be_missing_is_a_metric() -> None:
     names = {metric.name: metric for metric in WORKLOAD.metrics}
     assert names["write_clat_p99_99"].step == names["clat_p50"].step == 1 / 64

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
 
 from lab.model.result.measurement import COUNTERS, Metric
 from lab.model.scenario.document import Cell, Workload
@@ -41,6 +43,26 @@ def own_metrics(named: Workload | Fault) -> dict[str, Metric]:
         missing = catalog.missing_plugin("faults", named.fault)
         found = () if missing else (*COMMON, *catalog.fault_kind(named.fault).metrics)
     return {metric.name: metric for metric in found}
+
+
+def similar(word: str, known: Iterable[str]) -> str:
+    """Return the metric that a word is a misspelling of; empty: none.
+
+    A name with another group, direction or percentile is another value: ``fsync_p99`` is no
+    ``clat_p99``. So a word of a name may be misspelt, and not replaced by another word of names.
+    """
+    known = list(known)
+    words = {part for name in known for part in name.split("_")}
+    others = {"fsync", "fdatasync", "sync", "mean", "median", "min"}
+    own = {part for part in word.split("_") if _is_own(part, words | others)}
+    near = get_close_matches(word, known, n=len(known) or 1)
+    fitting = (n for n in near if own <= set(n.split("_")) and n.count("_") == word.count("_"))
+    return next(fitting, "")
+
+
+def _is_own(part: str, words: Collection[str]) -> bool:
+    """Return whether a part of a name is a word of names, or a percentile."""
+    return part in words or re.fullmatch(r"p?\d+", part) is not None
 
 
 def plugin_of(named: Workload | Fault) -> str:

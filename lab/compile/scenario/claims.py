@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from lab.compile.cell.fault_times import cut_short
-from lab.compile.cell.metrics import COUNTS, own_metrics, plugin_of
+from lab.compile.cell.metrics import COUNTS, own_metrics, plugin_of, similar
 from lab.compile.scenario.fields import field_names, fields_of, is_field, values_of
 from lab.core.errors import InputError
 from lab.core.units import format_size, parse_size
@@ -187,7 +187,8 @@ class _Check:
             guess = _guess(value.disk, serials) or f"there is {_listed(serials)}"
             raise self._wrong((*at, "disk"), f"there is no disk '{value.disk}': {guess}")
         if value.metric not in (*own, *counted):
-            guess = _guess(value.metric, [*own, *counted])
+            near = similar(value.metric, [*own, *counted])
+            guess = f"did you mean '{near}'?" if near else ""
             given = f"it gives {', '.join([*own, *counted])}"
             raise self._wrong(
                 (*at, "metric"), f"{tool} gives no '{value.metric}': {guess or given}"

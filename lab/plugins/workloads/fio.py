@@ -6,9 +6,12 @@ two read differently, such as ``4kB``, are refused. ``write_bw_log``, ``write_io
 ``write_lat_log`` take ``true``; their files follow fio's JSON in the raw output. Percentiles are
 completion latencies of all requests of one trial and direction. A trial reports those that its
 requests support (``lab.core.statistics.enough_for``): 95 from 72 requests on, 99 from 368, 99.9
-from 3688, 99.99 from 36887. ``clat_max`` is the longest; more requests make it longer. Jobs are
-threads, unless ``thread`` is 0: fio looks every 10 ms for what it shall do, and a switch between
-processes changes the page table.
+from 3688, 99.99 from 36887. ``clat_max`` is the longest; more requests make it longer.
+``lat_percentiles`` and ``slat_percentiles`` add the same of fio's groups ``lat`` and ``slat``.
+Calls of ``fsync``, ``fdatasync`` and ``sync_file_range`` are no requests: ``sync_p99`` and the like
+are theirs, and ``syncs`` is their number. A missing ``directory`` is made. Jobs are threads, unless
+``thread`` is 0: fio looks every 10 ms for what it shall do, and a switch between processes changes
+the page table.
 
 With ``rounds`` the job runs so many times, one after the other. All values are those of the first
 five rounds in a row that are steady (``lab.core.steady_state``): the mean over them, of percentiles
@@ -20,6 +23,7 @@ rounds. If no five are steady, the values are those of the last five, and claims
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any, ClassVar, Final, Self
@@ -56,12 +60,24 @@ FIRST_ROUND: Final = "first_round_iops"
 STEADY_ROUND: Final = "steady_round"
 
 
+GROUPS: Final = ("clat", "lat", "slat")
+"""Groups of latencies in fio's report of a direction: completion, total, submission."""
+SYNC: Final = "sync"
+"""fio's group of calls that flush. It belongs to no direction."""
+
+
 def metric_names(direction: str) -> Iterator[str]:
     """Yield metrics of one of ``DIRECTIONS``; ``""``: of all together."""
     tag = f"{direction}_" if direction else ""
     yield from (f"{tag}{name}" for name in ("throughput", "iops", "latency"))
-    yield from (f"{tag}clat_p{_digits(p)}" for p in PERCENTILES)
-    yield f"{tag}clat_max"
+    for group in GROUPS:
+        yield from latency_names(f"{tag}{group}")
+
+
+def latency_names(group: str) -> Iterator[str]:
+    """Yield the percentiles of a group of latencies, and the longest."""
+    yield from (f"{group}_p{_digits(p)}" for p in PERCENTILES)
+    yield f"{group}_max"
 
 
 def _digits(percentile: float) -> str:
@@ -78,13 +94,24 @@ def _metrics() -> tuple[Metric, ...]:
             else:
                 unit, better = "s", "lower"
             if name not in (THROUGHPUT.name, IOPS.name):
-                step = BUCKET if "clat_p" in name else 0.0
-                found.append(Metric(name=name, unit=unit, better=better, step=step))
+                found.append(Metric(name=name, unit=unit, better=better, step=_step(name)))
+    found.append(Metric(name="syncs", unit="calls", better="lower"))
+    found.append(Metric(name="sync_latency", unit="s", better="lower"))
+    for name in latency_names(SYNC):
+        found.append(Metric(name=name, unit="s", better="lower", step=_step(name)))
     found += (
         Metric(name=FIRST_ROUND, unit=IOPS.unit),
         Metric(name=STEADY_ROUND, unit="1", better="lower"),
     )
     return tuple(found)
+
+
+def _is_percentile(name: str) -> bool:
+    return re.search(r"_p\d+(_\d+)?$", name) is not None
+
+
+def _step(name: str) -> float:
+    return BUCKET if _is_percentile(name) else 0.0
 
 
 METRICS: Final = _metrics()
@@ -204,10 +231,14 @@ class Fio(WorkloadTool):
         # Options before the first name are those of all jobs.
         command += [f"--name=round{number}" for number in range(1, (p.rounds or 0) + 1)]
         line = f"{ENVIRONMENT} {words(*command)}"
+        made = ""
+        if "directory" in options:
+            places = re.split(r"(?<!\\):", str(options["directory"]).replace(TARGET, target))
+            made = f"{words('mkdir', '-p', *(p.replace(chr(92) + ':', ':') for p in places))}\n"
         if not any(options.get(log) for log in LOGS):
-            return line + "\n"
+            return f"{made}{line}\n"
         return (
-            "kept=$(mktemp -d)\nstatus=0\n"
+            f"{made}kept=$(mktemp -d)\nstatus=0\n"
             f'(cd "$kept" && {line}) || status=$?\n'
             'for log in "$kept"/*.log; do\n'
             f'  [ ! -f "$log" ] || {{ echo "{CUT} ${{log##*/}}"; cat "$log"; }}\n'
@@ -235,13 +266,8 @@ class Fio(WorkloadTool):
         window = self.window(parameters, outputs)
         found: dict[str, tuple[int, int]] = {}
         for job in jobs[window.rounds] if window else jobs:
-            sides = _sides(job)
-            for direction, side in sides.items():
-                if any(p.options.get(o) for o in _UNTIMED):
-                    continue
-                for name, few in _too_few(side, _percentiles(side, p.options)).items():
-                    key = f"{direction}_{name}" if len(sides) > 1 else name
-                    found[key] = min(few, found.get(key, few))
+            for name, few in _too_few(p.options, job).items():
+                found[name] = min(few, found.get(name, few))
         return found
 
     def window(self, parameters: Any, outputs: Outputs) -> Window | None:
@@ -347,14 +373,30 @@ def _values(options: Mapping[str, Value], job: Mapping[str, Any], stderr: str) -
         found[f"{tag}iops"] = _number(side, "total_ios") / seconds
         if timed:
             found[f"{tag}latency"] = _number(side, "lat_ns", "mean") / 1e9
-            found |= {f"{tag}{n}": v for n, v in _percentiles(side, options).items()}
+            for group in _groups(options):
+                values = _percentiles(side, group, options)
+                found |= {f"{tag}{name}": value for name, value in values.items()}
     if len(sides) > 1:
         for name in ("throughput", "iops"):
             found[name] = sum(found[f"{direction}_{name}"] for direction in sides)
         if timed:
             weighted = sum(found[f"{d}_latency"] * found[f"{d}_iops"] for d in sides)
             found["latency"] = weighted / found["iops"]
-    return found
+    return found | _syncs(job, options)
+
+
+def _syncs(job: Mapping[str, Any], options: Mapping[str, Value]) -> dict[str, float]:
+    """Return number and latencies of the calls that flush; empty: none, or fio did not time them.
+
+    ``total_ios`` of this group is 0 in fio 3.33, and ``N`` their number in all versions.
+    """
+    side = job.get(SYNC)
+    calls = _number(side, "lat_ns", "N") if isinstance(side, dict) and "lat_ns" in side else 0.0
+    if not calls or not isinstance(side, dict):
+        return {}
+    found = {"syncs": calls, "sync_latency": _number(side, "lat_ns", "mean") / 1e9}
+    values = _percentiles(side, "lat", options)
+    return found | {f"{SYNC}{name.removeprefix('lat')}": value for name, value in values.items()}
 
 
 def _window(rounds: Sequence[Mapping[str, float]]) -> Window:
@@ -370,8 +412,8 @@ def _of_window(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
         values = [values[name] for values in own if name in values]
         if len(values) < len(own):
             continue
-        kind = max if name.endswith("clat_max") else median if "clat_p" in name else fmean
-        found[name] = sum(values) if name == SECONDS.name else float(kind(values))
+        kind = max if name.endswith("_max") else median if _is_percentile(name) else fmean
+        found[name] = sum(values) if name in (SECONDS.name, "syncs") else float(kind(values))
     found[FIRST_ROUND] = rounds[0][IOPS.name]
     return found | ({STEADY_ROUND: float(window.last)} if window.steady else {})
 
@@ -409,26 +451,51 @@ def _sides(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {d: job[d] for d in DIRECTIONS if _number(job.get(d), "total_ios")}
 
 
-def _percentiles(side: Mapping[str, Any], options: Mapping[str, Value]) -> dict[str, float]:
-    """Return completion latencies in seconds: the longest, and percentiles without those missing in
-    a ``percentile_list``."""
-    found = {"clat_max": _number(side, "clat_ns", "max") / 1e9}
-    if options.get("clat_percentiles", 1) == 0:
+def _groups(options: Mapping[str, Value]) -> Iterator[str]:
+    """Yield the groups of latencies that a job reports: ``clat``, and those it was asked for."""
+    yield "clat"
+    yield from (group for group in ("lat", "slat") if options.get(f"{group}_percentiles"))
+
+
+def _percentiles(
+    side: Mapping[str, Any], group: str, options: Mapping[str, Value]
+) -> dict[str, float]:
+    """Return a group's latencies in seconds: the longest, and percentiles that fio was asked
+    for."""
+    found = {f"{group}_max": _number(side, f"{group}_ns", "max") / 1e9}
+    if group == "clat" and options.get("clat_percentiles", 1) == 0:
         return found
+    there = side[f"{group}_ns"].get("percentile", {})
+    required = group == "clat" and "percentile_list" not in options
     for percentile in PERCENTILES:
         key = f"{percentile:.6f}"
-        if "percentile_list" in options and key not in side["clat_ns"].get("percentile", {}):
+        if key not in there and not required:
             continue
-        value = _number(side, "clat_ns", "percentile", key) / 1e9
-        found[f"clat_p{_digits(percentile)}"] = value
+        value = _number(side, f"{group}_ns", "percentile", key) / 1e9
+        found[f"{group}_p{_digits(percentile)}"] = value
     return found
 
 
-def _too_few(side: Mapping[str, Any], known: Mapping[str, float]) -> dict[str, tuple[int, int]]:
-    """Return requests and needed ones of each percentile that has too few."""
-    requests = int(_number(side, "total_ios"))
-    needed = {f"clat_p{_digits(p)}": enough_for(p) for p in PERCENTILES}
-    return {n: (requests, needed[n]) for n in known if requests < needed.get(n, 0)}
+def _too_few(options: Mapping[str, Value], job: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return requests (or calls that flush), and needed ones, of each percentile with too few."""
+    sides = _sides(job)
+    counts: list[tuple[int, dict[str, float]]] = []
+    if not any(options.get(o) for o in _UNTIMED):
+        for direction, side in sides.items():
+            tag = f"{direction}_" if len(sides) > 1 else ""
+            known = [_percentiles(side, group, options) for group in _groups(options)]
+            names = {f"{tag}{name}": value for values in known for name, value in values.items()}
+            counts.append((int(_number(side, "total_ios")), names))
+    syncs = _syncs(job, options)
+    counts.append((int(syncs.get("syncs", 0)), syncs))
+    needed = {f"_p{_digits(p)}": enough_for(p) for p in PERCENTILES}
+    return {
+        name: (requests, least)
+        for requests, names in counts
+        for name in names
+        for end, least in needed.items()
+        if name.endswith(end) and requests < least
+    }
 
 
 def _check_done(options: Mapping[str, Value], moved: float, seconds: float) -> None:
