@@ -7,6 +7,7 @@ and are recorded as the source of their values. A model validates the data.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import io
 import re
@@ -23,7 +24,7 @@ from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from lab.core import wording
+from lab.core import regular, wording
 from lab.core.errors import InputError
 
 MAX_BYTES: Final = 256 * 1024
@@ -112,10 +113,12 @@ def read_file(path: Path, *, shown: str | None = None, first: str = "title") -> 
     """Read a YAML file that contains a mapping; ``first`` is the usual first key of such a file."""
     source = shown or str(path)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{source}: the file is larger than 256KiB, the most that is read")
-        text = path.read_text(encoding="utf-8")
+        text = regular.read(path, MAX_BYTES).decode()
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise InputError(
+                f"{source}: the file is larger than 256KiB, the most that is read"
+            ) from error
         raise InputError(f"{source}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{source}: is not UTF-8 text (byte {error.start})") from error

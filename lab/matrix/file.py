@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from lab.model.scenario.guest import Clock, Guest
 from lab.plugins import catalog
 
 MAX_JOBS: Final = 2_000
+MAX_POINTS: Final = 20 * MAX_JOBS
+"""Most combinations of scenarios, images and kernels, with those that are excluded."""
 _FILES: Final = (".yaml", ".yml")
 
 
@@ -71,11 +74,17 @@ def compile_matrix(path: Path, *, clock: str | None = None) -> CompiledMatrix:
     matrix = validate(Matrix, document)
     if clock is not None and clock not in tuple(Clock):
         raise InputError(f"--clock {clock}: expected {' or '.join(Clock)}")
-    jobs = _distinct(tuple(_jobs(path, matrix, {"guest.clock": clock} if clock else {})))
+    total = len(matrix.scenarios) * len(matrix.images) * len(matrix.kernels) + len(matrix.include)
+    if total > MAX_POINTS:
+        message = f"makes {total} jobs before `exclude`; {MAX_POINTS} are the most"
+        raise document.wrong(("scenarios",), message)
+    every = _jobs(path, matrix, {"guest.clock": clock} if clock else {})
+    jobs = _distinct(tuple(islice(every, MAX_JOBS + 1)))
     if not jobs:
         raise document.wrong(("exclude",), "every job is excluded")
     if len(jobs) > MAX_JOBS:
-        raise document.wrong(("scenarios",), f"makes {len(jobs)} jobs; {MAX_JOBS} are the most")
+        message = f"makes more than {MAX_JOBS} jobs, which are the most: shorten a list"
+        raise document.wrong(("scenarios",), message)
     _check_expected(matrix, document, jobs)
     return CompiledMatrix(name=path.stem, path=path, matrix=matrix, document=document, jobs=jobs)
 

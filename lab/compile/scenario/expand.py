@@ -13,6 +13,8 @@ from lab.core.yaml import Document, Path_
 from lab.model.scenario.document import AxisValue, Scenario
 
 MAX_CELLS: Final = 20_000
+MAX_COMPARED: Final = 10_000_000
+"""Most comparisons of a combination with an entry of include or exclude; they take seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,14 @@ def expand(scenario: Scenario, document: Document, before: Document) -> list[Poi
     if total > MAX_CELLS:
         message = f"makes {total} cells; {MAX_CELLS} are the most, so shorten an axis"
         raise document.wrong(("matrix",), message)
+    entries = len(matrix.include) + len(matrix.exclude)
+    if total * entries > MAX_COMPARED:
+        message = f"has {total} combinations and {entries} entries of include and exclude"
+        raise document.wrong(("matrix",), f"{message}: shorten them")
     points = _combinations(scenario)
+    if len(points) * max(len(cases), 1) > MAX_CELLS:
+        message = f"makes {len(points) * max(len(cases), 1)} cells; {MAX_CELLS} are the most"
+        raise document.wrong(("matrix",), message)
     if not points:
         raise document.wrong(("matrix",), "every cell is excluded")
     if cases:

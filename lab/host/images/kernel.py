@@ -10,10 +10,14 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
+from lab.core import regular
 from lab.core.errors import HostError, InputError
+from lab.core.units import MIB
 from lab.host.system import files, paths
 from lab.model.image.manifest import Image
 
+MOST: Final = 512 * MIB
+"""Most bytes of a kernel."""
 _MAGIC: Final = b"HdrS"
 """Magic number at 0x202 of a bzImage. The version string begins 0x200 after the offset stored at
 0x20e: ``Documentation/arch/x86/boot.rst`` of Linux."""
@@ -30,7 +34,7 @@ def with_kernel(image: Image, kernel: Path) -> Image:
             f" remove '{kernel}'"
         )
     try:
-        data = kernel.read_bytes()
+        data = regular.read(kernel, MOST)
     except OSError as error:
         raise InputError(
             f"guest.kernel: '{kernel}' cannot be read: {error.strerror}",

@@ -6,16 +6,24 @@ import dataclasses
 import hashlib
 import os
 from pathlib import Path
+from typing import Final
 
 import lab
 from lab.compile.image.build import HOOKS
 from lab.compile.image.log import ACCEPT_EXPIRED
+from lab.core import regular
 from lab.core import yaml as decode
 from lab.core.errors import InputError, ToolError
+from lab.core.units import GIB, MIB
 from lab.core.yaml import Document
 from lab.host.images import debs as image_debs
 from lab.model.image.recipe import Brought, BroughtPackage, ImageRecipe, added
 from lab.plugins import catalog
+
+PACKAGE: Final = 2 * GIB
+"""Most bytes of a package file."""
+_PATCH: Final = 64 * MIB
+"""Most bytes of a recipe's patch."""
 
 
 def directory() -> Path:
@@ -109,7 +117,7 @@ def brought_package(path: Path) -> BroughtPackage:
 
 def _patch(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return regular.read(path, _PATCH).decode()
     except OSError as error:
         raise InputError(f"the patch '{path}' cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -118,6 +126,7 @@ def _patch(path: Path) -> str:
 
 def _sha256(path: Path) -> str:
     try:
+        regular.check(path, PACKAGE)
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:

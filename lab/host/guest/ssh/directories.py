@@ -7,11 +7,15 @@ import stat
 import tarfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Final
 
 from lab.core.errors import InputError, LabError, ToolError, unwritable
 from lab.core.units import format_size
 from lab.host.guest.ssh.shell import Shell
 from lab.model.execution.procedure import SendDirectory
+
+ENTRIES: Final = 200_000
+"""Most entries of a directory; Linux's source has 90 000."""
 
 
 def send(shell: Shell, step: SendDirectory, scratch: Path) -> None:
@@ -39,7 +43,7 @@ def _members(
     if not directory.is_dir():
         what = "is not a directory" if directory.exists() else "does not exist"
         raise InputError(f"'{directory}' {what}")
-    total = 0
+    total = count = 0
     for top, folders, names in os.walk(directory, onerror=_unreadable):
         folders[:] = sorted(name for name in folders if name not in left_out)
         for name in sorted((*folders, *names)):
@@ -50,6 +54,9 @@ def _members(
                 raise InputError(f"'{path}' is not a file, directory or link: remove it")
             if kind == stat.S_IFREG:
                 total += found.st_size
+            count += 1
+            if count > ENTRIES:
+                raise InputError(f"'{directory}' holds more than {ENTRIES} entries")
             if total > most:
                 raise InputError(
                     f"'{directory}' holds more than {format_size(most)}, without version control:"

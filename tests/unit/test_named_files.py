@@ -1,0 +1,194 @@
+"""A file that a scenario, a recipe or a matrix names is a regular file with a limit.
+
+A device never ends, a FIFO blocks, and a huge file fills the memory: each is one sentence at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.compile.scenario.document import compile_scenario
+from lab.core import regular
+from lab.core.errors import InputError
+from lab.host.guest.ssh import directories
+from lab.host.images import recipes as image_recipes
+from lab.host.images.kernel import with_kernel
+from lab.matrix import file as matrix_file
+from lab.model.scenario.guest import Guest
+from lab.run.preparation import systems
+from tests.unit.test_image_archive import made
+
+SCENARIO = """\
+title: x
+question: x?
+disks: {count: 2, size: 64MiB}
+array: {level: 1}
+workloads: [{name: w, tool: dd, if: /dev/zero, of: '{target}', bs: 1MiB, count: 1, oflag: direct}]
+"""
+
+
+def zero(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+def huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+KINDS = (zero, fifo, directory, huge)
+
+
+@pytest.fixture(autouse=True)
+def within_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Without the checks these block, or read until the memory is full."""
+    monkeypatch.setenv("LAB_HOME", str(tmp_path / "home"))
+    (tmp_path / "home/data/images").mkdir(parents=True)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def written(tmp_path: Path, text: str, name: str = "question.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def recipe(**changed: object) -> None:
+    base = image_recipes.load("debian-12")[1]
+    image_recipes.brought(base.model_copy(update=changed))
+
+
+def kernel(path: Path) -> None:
+    with_kernel(made(path.parent / "image"), path)
+
+
+def matrix(tmp_path: Path, scenario: Path) -> None:
+    text = f"title: t\nscenarios: [{scenario}]\nimages: [debian-12]\n"
+    job = matrix_file.compile_matrix(written(tmp_path, text, "m.yaml")).jobs[0]
+    raise InputError(job.broken)
+
+
+FIELDS: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
+    "scenario": ("s.yaml", lambda p, _: compile_scenario(p)),
+    "extends": (
+        "s.yaml",
+        lambda p, t: compile_scenario(written(t, f"extends: {p}\ntitle: mine\n")),
+    ),
+    "profile": (
+        "p.yaml",
+        lambda p, t: compile_scenario(
+            written(t, SCENARIO.replace("size: 64MiB", f"model: 'profile:{p}', size: 64MiB"))
+        ),
+    ),
+    "guest.kernel": ("bzImage", lambda p, _: kernel(p)),
+    "guest.kernel, a package": (
+        "k.deb",
+        lambda p, _: systems.find(Guest(image="debian-12", kernel=str(p))),
+    ),
+    "guest.mdadm": ("m.deb", lambda p, _: systems.find(Guest(image="debian-12", mdadm=str(p)))),
+    "kernel_file": ("k.deb", lambda p, _: recipe(kernel_file=str(p))),
+    "package_files": ("x.deb", lambda p, _: recipe(package_files=(str(p),))),
+    "patches": ("x.patch", lambda p, _: image_recipes._patch(p)),
+    "recipe": ("i.yaml", lambda p, _: image_recipes.read(p)),
+    "matrix": ("m.yaml", lambda p, _: matrix_file.compile_matrix(p)),
+    "scenario of a matrix": ("s.yaml", lambda p, t: matrix(t, p)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("field", FIELDS)
+def test_what_is_no_file_is_refused_at_once(
+    field: str, kind: Callable[[Path], None], tmp_path: Path
+) -> None:
+    name, read = FIELDS[field]
+    (tmp_path / "bad").mkdir()
+    path = tmp_path / "bad" / name
+    kind(path)
+    with pytest.raises(InputError, match=rf"{name}|/dev/zero") as caught:
+        read(path, tmp_path)
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("kind", [zero, fifo])
+def test_a_suite_with_a_special_file_is_refused_at_once(
+    kind: Callable[[Path], None], tmp_path: Path
+) -> None:
+    suite = tmp_path / "suite"
+    kind(suite)
+    with pytest.raises(InputError, match="is not a directory"):
+        directories.check(suite, (), 1 << 20)
+    below = tmp_path / "other"
+    below.mkdir()
+    kind(below / "entry")
+    if kind is not zero:  # a link is sent as a link
+        with pytest.raises(InputError, match="not a file, directory or link"):
+            directories.check(below, (), 1 << 20)
+
+
+def test_a_suite_has_a_limit_of_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directories, "ENTRIES", 3)
+    for number in range(4):
+        (tmp_path / f"{number}").touch()
+    with pytest.raises(InputError, match="more than 3 entries"):
+        directories.check(tmp_path, (), 1 << 20)
+
+
+def test_a_file_that_grows_while_it_is_read_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100))
+    assert regular.read(path, 100) == bytes(100)
+    monkeypatch.setattr(regular, "check", lambda *_: None)
+    with pytest.raises(OSError, match="more than"):
+        regular.read(path, 99)
+
+
+def test_a_matrix_of_nine_million_jobs_is_refused_at_once(tmp_path: Path) -> None:
+    names = ", ".join(f"a{n}" for n in range(3000))
+    path = written(tmp_path, f"title: t\nscenarios: [{names}]\nimages: [{names}]\n", "m.yaml")
+    with pytest.raises(InputError, match="makes 9000000 jobs"):
+        matrix_file.compile_matrix(path)
+
+
+def test_jobs_beyond_the_limit_are_not_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix_file, "MAX_JOBS", 3)
+    path = written(
+        tmp_path, f"title: t\nscenarios: [{', '.join('abcdefgh')}]\nimages: [i]\n", "m.yaml"
+    )
+    with pytest.raises(InputError, match="more than 3 jobs"):
+        matrix_file.compile_matrix(path)
+
+
+@pytest.mark.parametrize(
+    "matrix_text",
+    [
+        "{array.chunk: [" + ", ".join(f"{4 * n}KiB" for n in range(1, 3001)) + "], disks.count: ["
+        + ", ".join(str(n) for n in range(2, 3001)) + "]}",
+        "{array.chunk: [" + ", ".join(f"{4 * n}KiB" for n in range(1, 3001)) + "], include: ["
+        + ", ".join("{disks.count: 3}" for _ in range(5000)) + "]}",
+    ],
+)  # fmt: skip
+def test_a_matrix_of_cells_has_a_limit(matrix_text: str, tmp_path: Path) -> None:
+    text = SCENARIO.replace("level: 1", "level: 0") + f"matrix: {matrix_text}\n"
+    with pytest.raises(InputError, match=r"matrix: .*(are the most|shorten them)"):
+        compile_scenario(written(tmp_path, text))
