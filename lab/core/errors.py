@@ -8,6 +8,7 @@
         ├── HostError         a program, a library, space or memory is missing
         │   └── FullError     a disk of the host is full; nothing can continue
         ├── GuestError        a guest panicked, hung, or never answered
+        │   └── SilentError   it booted and never answered; the next of its kind will not either
         └── ToolError         a tool failed, or its output cannot be read
             └── CommandError  a command in a guest ended with an exit status other than 0
 
@@ -70,6 +71,10 @@ class FullError(HostError):
 
 class GuestError(TroubleError):
     """A guest panicked, hung, or never answered."""
+
+
+class SilentError(GuestError):
+    """A guest has booted and never answered: it lacks a server or cloud-init."""
 
 
 class ToolError(TroubleError):

@@ -18,7 +18,7 @@ from typing import Final, Literal, cast
 
 from pydantic import TypeAdapter
 
-from lab.core.errors import EXIT_DONE, EXIT_TROUBLE, FullError, LabError, TroubleError
+from lab.core.errors import EXIT_DONE, EXIT_TROUBLE, FullError, LabError, SilentError, TroubleError
 from lab.host.guest import registry as guests
 from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
@@ -128,6 +128,7 @@ class Worker:
                 hint=error.hint,
                 exit_status=error.exit_status,
                 full=isinstance(error, FullError),
+                silent=isinstance(error, SilentError),
             )
         )
 

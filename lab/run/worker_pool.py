@@ -49,6 +49,8 @@ class PooledWorker:
     kept: bool = False
     unread: bool = False
     """It exited because the lab was stopped for too long."""
+    silent: bool = False
+    """Its guest never answered."""
     trouble: LabError | None = None
     garbled: bool = False
     """It printed an unreadable line; later events are ignored."""
@@ -128,6 +130,7 @@ class WorkerPool:
                 kind = FullError if event.full else kind
                 worker.trouble = kind(event.message, hint=event.hint)
                 worker.unread = event.unread
+                worker.silent = event.silent
             case GuestKept():
                 worker.kept = True
             case GuestGone() if event.left:

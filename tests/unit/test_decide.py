@@ -328,8 +328,12 @@ def test_the_limit_only_falls_and_not_below_what_the_user_set() -> None:
     assert decide(state(ended=[contended], fixed=True)) == (Repeat("1", alone=True),)
 
 
-def failed(failures: int, *, up: bool = False, from_snapshot: bool = False) -> FailedGuest:
-    return FailedGuest(worker="g", failures=failures, up=up, from_snapshot=from_snapshot)
+def failed(
+    failures: int, *, up: bool = False, from_snapshot: bool = False, silent: bool = False
+) -> FailedGuest:
+    return FailedGuest(
+        worker="g", failures=failures, up=up, from_snapshot=from_snapshot, silent=silent
+    )
 
 
 @pytest.mark.parametrize(
@@ -337,6 +341,8 @@ def failed(failures: int, *, up: bool = False, from_snapshot: bool = False) -> F
     [
         (failed(0), {}, Tolerate("g")),
         (failed(1), {}, Tolerate("g")),
+        (failed(1, silent=True), {}, GiveUp("g")),
+        (failed(1, silent=True, from_snapshot=True), {}, Tolerate("g")),
         (failed(2), {}, GiveUp("g")),
         (failed(2, up=True), {}, GiveUp("g")),
         (failed(2, up=True), {"waiting": []}, Tolerate("g")),

@@ -19,6 +19,7 @@ import pytest
 
 from lab.core.errors import HostError, InputError
 from lab.host import images
+from lab.host.images import inspection
 from lab.host.images.download import disk_format
 from lab.host.system import paths
 from lab.model.image.manifest import Image, ImageBoot, ImageSource
@@ -40,6 +41,8 @@ def sha256(content: bytes) -> str:
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LAB_HOME", str(tmp_path / "home"))
+    # These disks have no file system: tests/unit/test_inspection.py has those that are read.
+    monkeypatch.setattr(inspection, "check", lambda *_: "")
     for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
     return paths.images()

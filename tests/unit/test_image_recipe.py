@@ -15,6 +15,7 @@ import pytest
 from lab.compile.image import build as image_build
 from lab.compile.image import log as image_log
 from lab.compile.image.build import Found, compile_build
+from lab.compile.image.series import TREE
 from lab.core.errors import HostError, InputError, ToolError
 from lab.host import images
 from lab.host.images import recipes as image_recipes
@@ -148,12 +149,10 @@ def test_no_command_names_an_archive() -> None:
 def test_the_hook_survives_a_directory_with_blanks_and_quotes(tmp_path: Path) -> None:
     work = tmp_path / "a b'c$d"
     work.mkdir()
-    plan = compile_build(debian(), brought=HOOKS, work=work)
-    (work / "customize.sh").write_text('printf "%s\\n" "$@"\n', encoding="utf-8")
-    hook = [a for a in plan.bootstrap if a.startswith("--customize-hook=")][-1]
+    (work / "buildtree.sh").write_text('printf "%s\\n" "$@"\n', encoding="utf-8")
     # As mmdebstrap runs it.
     done = subprocess.run(
-        ["sh", "-c", hook.partition("=")[2], "exec", "/the root"],
+        ["sh", "-c", image_build.hook_of(TREE, work), "exec", "/the root"],
         capture_output=True,
         text=True,
         check=True,

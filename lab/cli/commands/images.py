@@ -103,7 +103,7 @@ def import_(
 ) -> None:
     """Import an image of another host, or a cloud image.
 
-    A cloud image must have cloud-init and mdadm.
+    A cloud image must have cloud-init, an SSH server and mdadm: it is read before it is accepted.
 
     Examples:
         lab image import debian-12.tar --checksum sha256:9f86d0…
@@ -118,6 +118,9 @@ def import_(
     if is_recipe(made.name):
         typer.echo(f"  scenarios with 'guest.image: {made.name}' use it from now on")
         typer.echo(f"  to go back to your own build: lab image remove {made.directory.name}")
+    elif made.manifest.unread:
+        typer.echo(f"  not checked: {made.manifest.unread}")
+        typer.echo(f"  try it with: lab up --set guest.image={made.name}")
     else:
         typer.echo(f"  use it with: --set guest.image={made.name}")
 

@@ -2,7 +2,9 @@
 
 If a recipe has its own modules, ``mmdebstrap`` first fills a directory with compiler, headers and
 sources, and ``images/modules.sh`` builds the modules there; then the directory is removed.
-``mmdebstrap`` then fills the image's directory, and runs ``images/customize.sh`` in it. ``mke2fs
+``mmdebstrap`` then fills the image's directory with packages of the archive, whose signatures it
+checks. Packages that the user gives are fetched with what they need, and not unpacked: that, and
+``images/customize.sh``, runs in a sandbox without network (`lab.host.images.sandbox`). ``mke2fs
 -d`` makes a file system from it, ``qemu-img`` a qcow2 file, and ``debugfs`` reads files for
 verification. All except ``qemu-img`` run in a namespace whose root is the builder, so no step needs
 to be root.
@@ -99,12 +101,14 @@ def compile_build(
     if recipe.modules is not None:
         files |= _module_files(recipe.modules, brought)
         needed = _needed(recipe, recipe.modules, pinned)
-        modules = namespaced(bootstrap(recipe, needed, MODULES, work), root=root)
+        modules = namespaced(_archives(recipe, needed, pinned, MODULES, work), root=root)
     return ImageBuild(
         files=files,
         modules=modules,
         remove_modules_root=namespaced(("rm", "-rf", f"{work}/{MODULES.root}"), root=root),
-        bootstrap=namespaced(bootstrap(recipe, (*kernel, *packages), IMAGE, work), root=root),
+        bootstrap=namespaced(
+            _archives(recipe, (*kernel, *packages), pinned, IMAGE, work), root=root
+        ),
         make_disk=namespaced(
             (
                 *("mke2fs", "-q", "-F", "-t", "ext4", "-L", "root", "-m", "0"),
@@ -129,17 +133,59 @@ class RootFilesystem:
     hook: str
     """Script of the lab that is run in it once all packages are installed."""
 
+    @property
+    def debs(self) -> str:
+        """Directory below the working directory for packages that the user gives."""
+        return f"{self.root}-debs"
+
 
 IMAGE: Final = RootFilesystem(root="root", hook="customize.sh")
 MODULES: Final = RootFilesystem(root="modules-root", hook="modules.sh")
 HOOKS: Final = (IMAGE.hook, MODULES.hook)
 
 
-def bootstrap(
-    recipe: ImageRecipe, packages: tuple[str, ...], tree: RootFilesystem, work: Path
+def _archives(
+    recipe: ImageRecipe,
+    words: tuple[str, ...],
+    pinned: Mapping[str, str],
+    tree: RootFilesystem,
+    work: Path,
 ) -> tuple[str, ...]:
-    """Return mmdebstrap's command line for a tree with these packages of the recipe's archive."""
-    hook = shlex.join(["sh", f"{work}/{tree.hook}"]) + f' "$1" {shlex.quote(str(work))}'
+    """Return mmdebstrap's command line for a tree with the archive's packages of these.
+
+    Those that the user gives are fetched to ``tree.debs``. mmdebstrap does not know them before all
+    else is installed: one that says it is an essential package would be unpacked by it.
+    """
+    given = tuple(word for word in words if word.partition("=")[0] in pinned)
+    own = tuple(word for word in words if word not in given)
+    debs = shlex.quote(f"{work}/{tree.debs}")
+    fetch = (
+        'set -eu; export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG"; '
+        f"{further_archive(work / PACKAGES)}; mkdir -p {debs}/partial; "
+        "apt-get update --error-on=any; "
+        "apt-get --yes --allow-downgrades --download-only --option Dir::Cache::archives="
+        f"{debs}/ install {shlex.join(given)}; "
+        'rm "$1"/etc/apt/sources.list.d/packages.list'
+    )
+    return bootstrap(recipe, own, tree, work, (fetch,) if given else ())
+
+
+def hook_of(tree: RootFilesystem, work: Path) -> str:
+    """Return shell lines that run the tree's script in mmdebstrap."""
+    return shlex.join(["sh", f"{work}/{tree.hook}"]) + f' "$1" {shlex.quote(str(work))}'
+
+
+def bootstrap(
+    recipe: ImageRecipe,
+    packages: tuple[str, ...],
+    tree: RootFilesystem,
+    work: Path,
+    hooks: tuple[str, ...],
+) -> tuple[str, ...]:
+    """Return mmdebstrap's command line for a tree with these packages of the recipe's archive.
+
+    ``hooks``: shell lines that are run at the end, with the archive's lists and the network.
+    """
     releases = (
         f'{_RELEASES} "$1"/var/lib/apt/lists/*Release > {shlex.quote(str(work))}/{RELEASES} || :'
     )
@@ -156,14 +202,22 @@ def bootstrap(
         *(f"--dpkgopt=path-exclude={path}" for path in recipe.excluded_paths),
         *valid_until,
         *((f"--setup-hook={_further_suite(recipe)}",) if recipe.kernel_suite else ()),
-        *((f"--setup-hook={further_archive(work / PACKAGES)}",) if recipe.package_files else ()),
         f"--customize-hook={releases}",
-        f"--customize-hook={hook}",
+        *(f"--customize-hook={hook}" for hook in hooks),
         recipe.suite,
         f"{work}/{tree.root}",
     )
 
 
+INSTALL: Final = """
+printf '#!/bin/sh\\nexit 101\\n' >/root/usr/sbin/policy-rc.d
+chmod 0755 /root/usr/sbin/policy-rc.d
+if [ -n "$(ls /root/mnt)" ]; then chroot /root sh -euc 'dpkg --install /mnt/*.deb'; fi
+sh "/work/$1" /root /work
+rm /root/usr/sbin/policy-rc.d
+"""
+"""Shell lines for the sandbox: install what the user gives, without starting services, and run the
+tree's script."""
 PACKAGES: Final = "packages"
 """Directory below the working directory with the recipe's ``package_files``."""
 RELEASES: Final = "found/releases"

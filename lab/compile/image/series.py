@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from lab.compile.image.build import RootFilesystem, bootstrap, of_kernel_suite
+from lab.compile.image.build import RootFilesystem, bootstrap, hook_of, of_kernel_suite
 from lab.core.errors import InputError
 from lab.model.image.manifest import ImageManifest
 from lab.model.image.recipe import KERNEL_PREFIX, ImageRecipe
@@ -97,7 +97,7 @@ class BuildTree:
 
     def command(self, work: Path) -> tuple[str, ...]:
         """Return the command that fills ``work/root``, and leaves ``work/source.tar``."""
-        return bootstrap(self.recipe, self.packages, TREE, work)
+        return bootstrap(self.recipe, self.packages, TREE, work, (hook_of(TREE, work),))
 
 
 def build_tree(

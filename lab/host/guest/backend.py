@@ -17,6 +17,7 @@ from lab.core.errors import (
     HostError,
     LabError,
     LimitError,
+    SilentError,
     ToolError,
     TroubleError,
     full,
@@ -287,10 +288,11 @@ class LiveBackend:
                 whole = clock.now() - began
                 busy = whole - timeout if whole > 1.5 * timeout else 0.0
                 why = f", and waited {busy:.0f} more for the host's CPU" if busy else ""
-                raise self._dead(
+                dead = self._dead(
                     f"the guest '{self.record.id}' did not answer on SSH within"
                     f" {timeout:.0f} seconds{why}"
                 )
+                raise SilentError(dead.message, hint=dead.hint)
             clock.pause(0.1)
         self._shell = Shell.connect(
             connection,

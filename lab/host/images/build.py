@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from lab.compile.image import build as image_build
 from lab.compile.image import log as image_log
-from lab.compile.image.build import RELEASES, Found, ImageBuild
+from lab.compile.image.build import IMAGE, MODULES, RELEASES, Found, ImageBuild, RootFilesystem
 from lab.compile.image.log import Stage
-from lab.core.errors import HostError, LabError, ToolError
+from lab.core.errors import HostError, InputError, LabError, ToolError
+from lab.core.units import MIB
 from lab.host.images import debs as image_debs
 from lab.host.images import recipes as image_recipes
+from lab.host.images import sandbox
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
+from lab.host.images.sandbox import Box
 from lab.host.images.store import Progress
-from lab.host.system import process
+from lab.host.system import process, untrusted
 from lab.host.system.clock import now
 from lab.model.image.manifest import (
     Image,
@@ -40,6 +45,7 @@ _TOOLS = {
     "mke2fs": "e2fsprogs",
     "debugfs": "e2fsprogs",
     "qemu-img": "qemu-utils",
+    "bwrap": "bubblewrap",
 }
 _USER_TOOLS = {"newuidmap": "uidmap", "newgidmap": "uidmap"}
 
@@ -97,7 +103,8 @@ def build(
                 releases=found.releases,
                 accept_expired=not recipe.check_valid_until,
             )
-            shutil.copyfile(work / "build.log", work / "image" / "build.log")
+            logs = [(work / file).read_bytes() for file in ("build.log", "script.log")]
+            (work / "image" / "build.log").write_bytes(b"".join(logs))
             image = image_store.publish(work / "image", manifest)
         progress(f"'{image.directory.name}' is built", 1.0)
         return image
@@ -131,6 +138,7 @@ def _make(
             shutil.copyfile(file, work / image_build.PACKAGES / f"{number}.deb")
         image_debs.write_archive(work / image_build.PACKAGES)
     log, modules_log = work / "build.log", work / "modules.log"
+    modules_script_log, script_log = work / "modules-script.log", work / "script.log"
     building = {
         **image_workspace.environment(),
         **image_build.ENVIRONMENT,
@@ -140,9 +148,19 @@ def _make(
         if plan.modules:
             progress("building kernel modules", 0.0)
             process.run(plan.modules, timeout=3600, log=modules_log, env=building)
+            _use_given(brought, work, MODULES)
+            (made,) = _finished(MODULES, work, modules_script_log, ("modules",))
+            _take_modules(name, made, work / "modules")
             _run(plan.remove_modules_root, work)
         with _following(log, progress):
             process.run(plan.bootstrap, timeout=3600, log=log, env=building)
+        progress("making the initrd", 0.80)
+        _use_given(brought, work, IMAGE)
+        for made, expected in zip(
+            _finished(IMAGE, work, script_log, ("found", "image")), _LEFT, strict=True
+        ):
+            for file, data in _taken(name, made, expected).items():
+                (work / made.name / file).write_bytes(data)
         progress("making the file system", 0.90)
         _run(plan.make_disk, work)
         _run(plan.remove_root, work)
@@ -157,7 +175,7 @@ def _make(
     except (ToolError, HostError) as error:
         text = "".join(
             file.read_text(encoding="utf-8", errors="replace")
-            for file in (modules_log, log)
+            for file in (modules_log, modules_script_log, log, script_log)
             if file.exists()
         )
         reason = image_log.reason_of(f"{text}\n{error}", suite=recipe.suite, name=name)
@@ -167,6 +185,73 @@ def _make(
             f"the image '{name}' could not be built: {reason.says}", hint=reason.hint
         ) from error
     return found
+
+
+_LEFT: Final = (
+    ("own_modules", "module_files", "kernel", "config", "initrd", "packages"),
+    ("kernel", "initrd"),
+)
+"""Files that `customize.sh` leaves in ``found`` and in ``image``."""
+_MOST: Final = 1024 * MIB
+"""Most bytes of one of them."""
+
+
+def _use_given(brought: Brought, work: Path, tree: RootFilesystem) -> None:
+    """Replace what apt fetched by the given files: the archive may have the same versions."""
+    given = {
+        (one.name, one.version): work / image_build.PACKAGES / f"{number}.deb"
+        for number, one in enumerate(brought.package_files)
+    }
+    for deb in sorted((work / tree.debs).glob("*.deb")):
+        name, version = image_debs.fields(deb, "Package", "Version")
+        if (own := given.get((name, version))) is not None:
+            deb.unlink()
+            shutil.copyfile(own, deb)
+
+
+def _finished(
+    tree: RootFilesystem, work: Path, log: Path, outputs: tuple[str, ...]
+) -> tuple[Path, ...]:
+    """Install what the user gives, and run the tree's script, in a sandbox; return its outputs.
+
+    The directories are untrusted.
+    """
+    left, debs = work / "left", work / tree.debs
+    debs.mkdir(exist_ok=True)
+    shutil.rmtree(debs / "partial", ignore_errors=True)
+    (debs / "lock").unlink(missing_ok=True)
+    made = tuple(left / one for one in outputs)
+    for place in made:
+        place.mkdir(parents=True)
+        (work / place.name).mkdir(exist_ok=True)
+    box = Box(
+        packages=True,
+        root="/root",
+        read={"/work": work, "/root/mnt": debs},
+        write={"/root": work / tree.root, **{f"/work/{one.name}": one for one in made}},
+        environment=image_build.ENVIRONMENT,
+    )
+    sandbox.run(box, ("sh", "-euc", image_build.INSTALL, "-", tree.hook), work=left, log=log)
+    return made
+
+
+def _taken(name: str, made: Path, names: Collection[str]) -> dict[str, bytes]:
+    try:
+        return sandbox.take(made, names, most=_MOST)
+    except InputError as error:
+        raise InputError(f"the image '{name}' could not be built: {error.message}") from error
+
+
+def _take_modules(name: str, made: Path, place: Path) -> None:
+    """Copy the modules that were built, ``VERSION/NAME.ko``."""
+    for version in sandbox.names(made, directories=True):
+        names = [one for one in sandbox.names(made / version) if _MODULE.fullmatch(one)]
+        (place / version).mkdir(parents=True)
+        for file, data in _taken(name, made / version, names).items():
+            (place / version / file).write_bytes(data)
+
+
+_MODULE: Final = re.compile(r"[\w-]+\.ko(\.xz|\.zst|\.gz)?")
 
 
 def _run(argv: tuple[str, ...], work: Path) -> None:
@@ -191,9 +276,9 @@ def _found(recipe: ImageRecipe, work: Path) -> Found:
     found = work / "found"
     files = {}
     for path in (*recipe.files, "/etc/machine-id"):
-        here = found / image_build.read_back_at(path)
-        if here.is_file() and not here.is_symlink():
-            files[path] = here.read_text(encoding="utf-8", errors="replace")
+        with suppress(OSError):  # it is missing, or a link
+            parts = image_build.read_back_at(path).split("/")
+            files[path] = untrusted.read(found, *parts).decode(errors="replace")
     units = found / "etc" / "systemd" / "system"
     return Found(
         packages=image_build.parse_packages((found / "packages").read_text(encoding="utf-8")),

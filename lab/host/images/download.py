@@ -24,6 +24,7 @@ from lab.core import qemu_img
 from lab.core.errors import HostError, InputError, ToolError
 from lab.core.units import MIB
 from lab.host.images import archive as image_archive
+from lab.host.images import inspection
 from lab.host.images import recipes as image_recipes
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
@@ -61,7 +62,7 @@ def import_image(source: str, *, name: str, checksum: str, progress: Progress) -
     """Import a qcow2 or raw cloud image from a file or an http(s) URL.
 
     ``checksum`` is ``sha512:HEX`` or ``sha256:HEX``, as the publisher gives it. ``InputError``: the
-    checksum is malformed or differs, the file is missing, or it is not a usable image.
+    checksum is malformed or differs, the file is missing, or no guest with it could be reached.
     ``HostError``: the network, or disk space. A failure leaves nothing behind.
     """
     image_store.check_name(name)
@@ -75,6 +76,8 @@ def import_image(source: str, *, name: str, checksum: str, progress: Progress) -
                 return image
         with _fetched(source, name, checksum, progress) as (fetched, sha256):
             work = fetched.parent
+            progress("reading the image's file systems", 0.97)
+            unread = inspection.check(fetched, _kind(fetched, source), work, source)
             disk = _as_qcow2(fetched, work, source)
             manifest = ImageManifest(
                 name=name,
@@ -90,6 +93,7 @@ def import_image(source: str, *, name: str, checksum: str, progress: Progress) -
                 },
                 origin=source,
                 checksum=checksum,
+                unread=unread,
             )
             made = work / "image"
             made.mkdir()

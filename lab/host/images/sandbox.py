@@ -183,10 +183,10 @@ def _bwrap(box: Box) -> list[str]:
     for name in _SETTINGS:
         words += ["--ro-bind-try", str(box.tree / "etc" / name), f"/etc/{name}"]
     words += ["--size", str(_TEMPORARY), "--tmpfs", "/tmp"]  # noqa: S108
-    for place, path in sorted(box.write.items()):
-        words += ["--bind", str(path), place]
-    for place, path in sorted(box.read.items()):
-        words += ["--ro-bind", str(path), place]
+    binds = {place: ("--ro-bind", path) for place, path in box.read.items()}
+    binds |= {place: ("--bind", path) for place, path in box.write.items()}
+    for place, (kind, path) in sorted(binds.items()):  # a directory before what is in it
+        words += [kind, str(path), place]
     for root in dict.fromkeys(("", box.root)):
         words += ["--proc", f"{root}/proc", *_masked(f"{root}/proc"), "--dev", f"{root}/dev"]
         words += [
@@ -258,6 +258,15 @@ def take(directory: Path, names: Collection[str], *, most: int) -> dict[str, byt
         return {name: _taken(opened, name, most) for name in left}
     finally:
         os.close(opened)
+
+
+def names(directory: Path, *, directories: bool = False) -> list[str]:
+    """Return the names in a directory; ``directories``: of directories in it, not of links."""
+    return sorted(
+        one.name
+        for one in os.scandir(directory)
+        if not directories or one.is_dir(follow_symlinks=False)
+    )
 
 
 def _taken(directory: int, name: str, most: int) -> bytes:

@@ -151,6 +151,8 @@ class Trouble(Told):
     """A disk of the host is full, so the whole run stops."""
     unread: bool = False
     """The lab itself was stopped for too long. The guest is not the cause."""
+    silent: bool = False
+    """The guest never answered. Another of its configuration would not either."""
 
 
 Event = Annotated[

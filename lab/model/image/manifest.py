@@ -103,6 +103,9 @@ class ImageManifest(Model):
     """The file or URL that was imported."""
     checksum: str | None = None
     """``sha512:HEX`` or ``sha256:HEX`` of the imported file, as given."""
+    unread: str = ""
+    """What could not be read of an imported disk, as a sentence; empty: all that a guest needs was
+    found."""
     imported: datetime | None = None
     """Time when an archive of another host was imported."""
 

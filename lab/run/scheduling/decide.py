@@ -83,6 +83,8 @@ class FailedGuest:
     up: bool
     failures: int
     """Consecutive failures of its configuration, including this one."""
+    silent: bool = False
+    """It never answered, as the next one would not: its image lacks a server or cloud-init."""
     from_snapshot: bool
     """It was restored from a snapshot that still exists."""
 
@@ -257,9 +259,11 @@ def _settle(attempt: EndedAttempt, state: SchedulerState) -> Action:
 
 
 def _replace(failed: FailedGuest, state: SchedulerState) -> Action:
-    """Return the action for a failed guest; a second consecutive failure is not chance."""
+    """Return the action for a failed guest; a second consecutive failure is not chance, and
+    neither is a guest that never answered."""
     needed = bool(state.waiting) or state.stays is not None
-    if failed.failures < TRIES or (failed.up and not needed):
+    chance = failed.failures < TRIES and not (failed.silent and not failed.from_snapshot)
+    if chance or (failed.up and not needed):
         return Tolerate(failed.worker)
     if failed.from_snapshot and not failed.up:
         return DiscardSnapshot(failed.worker)

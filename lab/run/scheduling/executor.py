@@ -313,6 +313,7 @@ class Execution:
                     worker=w.id,
                     up=w.up,
                     failures=self._failures[w.guest],
+                    silent=w.silent,
                     from_snapshot=snapshots.find(w.job.warm) is not None if w.job.warm else False,
                 )
                 for w in self._failed
