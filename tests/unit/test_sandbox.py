@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.compile.image import build as image_build
 from lab.compile.image.series import BuildTree
 from lab.core.errors import HostError, InputError, ToolError
 from lab.host.images import buildtree, linux, sandbox
@@ -413,3 +414,86 @@ def digest(place: Path) -> str:
         total.update(f"{path} {stat.S_IFMT(path.lstat().st_mode)}".encode())
         total.update(path.read_bytes() if path.is_file() and not path.is_symlink() else b"")
     return total.hexdigest()
+
+
+# -- packages
+
+
+PREINST = """\
+#!/bin/sh
+mkdir -p /etc/got /tmp/escape
+env >/etc/got/environment
+tr '\\0' '\\n' </proc/1/environ >>/etc/got/environment
+perl -e 'chroot "/tmp/escape"; chdir ".." for 1..50; chroot ".";
+    print <F> if open F, "<", "{canary}"; print STDERR "escaped" if open F, ">", "{written}";
+' >/etc/got/canary 2>/etc/got/said
+perl -MIO::Socket::INET -e 'IO::Socket::INET->new("127.0.0.1:{port}") or die' 2>/dev/null || true
+"""
+UNPACK = "dpkg --install /mnt/*.deb"
+"""What is run in `chroot` by the lab, and in the control."""
+
+
+def root_at(place: Path) -> Path:
+    """Make a root file system whose /usr is to be that of this host, with an empty dpkg."""
+    for name in ("usr", "etc", "tmp", "mnt", "proc", "dev", "var/lib/dpkg/info", "var/log"):
+        (place / name).mkdir(parents=True)
+    for name in ("var/lib/dpkg/updates", "var/lib/dpkg/triggers", "var/cache/debconf"):
+        (place / name).mkdir(parents=True)
+    (place / "var/lib/dpkg/status").touch()
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (place / name).symlink_to(f"usr/{name}")
+    shutil.copy("/etc/ld.so.cache", place / "etc/ld.so.cache")
+    shutil.copytree("/etc/alternatives", place / "etc/alternatives", symlinks=True)
+    return place
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("dpkg-deb") is None, reason="needs root, and dpkg"
+)
+def test_the_scripts_of_a_package_get_nothing(world: World) -> None:
+    assert UNPACK in image_build.INSTALL
+    package = world.place / "package"
+    (package / "DEBIAN").mkdir(parents=True)
+    (package / "etc").mkdir()
+    (package / "etc/evil.conf").write_text("installed\n")
+    (package / "DEBIAN/control").write_text(
+        "Package: evil\nVersion: 1\nArchitecture: all\nMaintainer: A <a@b>\nDescription: x\n"
+    )
+    script = package / "DEBIAN/preinst"
+    text = PREINST.replace("{canary}", str(world.canary))
+    text = text.replace("{written}", str(world.written)).replace("{port}", str(world.port))
+    script.write_text(text)
+    script.chmod(0o755)
+    debs = world.place / "debs"
+    debs.mkdir()
+    words = ["dpkg-deb", "--root-owner-group", "--build", str(package), str(debs / "evil.deb")]
+    subprocess.run(words, check=True, capture_output=True)
+
+    control = root_at(world.place / "control")
+    shutil.copy(debs / "evil.deb", control / "mnt")
+    mounts = "".join(f"mount --bind {one} {control}{one}; " for one in ("/usr", "/dev"))
+    steps = f"{mounts}mount -t proc proc {control}/proc; exec chroot"
+    process.run(
+        image_build.namespaced(("sh", "-euc", f'{steps} {control} sh -euc "{UNPACK}"'), root=True),
+        timeout=60,
+    )
+    assert (control / "etc/evil.conf").is_file()
+    assert (control / "etc/got/canary").read_text() == "the canary sings"
+    assert "SECRET=a token" in (control / "etc/got/environment").read_text()
+    assert (world.heard, world.written.exists()) == (["a connection"], True)
+    world.forget()
+
+    root = root_at(world.place / "root")
+    work = source_at(world.place / "public/work")
+    box = Box(
+        packages=True,
+        root="/root",
+        read={"/root/mnt": debs, "/root/usr": Path("/usr")},
+        write={"/root": root},
+    )
+    inside = ("sh", "-euc", f"chroot /root sh -euc '{UNPACK}'")
+    sandbox.run(box, inside, work=work, log=work / "log", seconds=60)
+    assert (root / "etc/evil.conf").is_file()
+    assert (root / "etc/got/canary").read_text() == ""
+    assert "a token" not in (root / "etc/got/environment").read_text()
+    assert (world.heard, world.written.exists()) == ([], False)
