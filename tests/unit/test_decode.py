@@ -167,7 +167,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         ("huge", "larger than 256KiB"),
         ("latin", "is not UTF-8 text (byte 3)"),
         ("absent", "cannot be read: No such file"),
-        ("", "cannot be read: Is a directory"),
+        ("", "cannot be read: it is a directory"),
     ):
         with pytest.raises(InputError) as error:
             read_file(tmp_path / name, shown="shown.yaml")
