@@ -487,11 +487,11 @@ def test_the_scripts_of_a_package_get_nothing(world: World) -> None:
     work = source_at(world.place / "public/work")
     box = Box(
         packages=True,
-        root="/root",
-        read={"/root/mnt": debs, "/root/usr": Path("/usr")},
-        write={"/root": root},
+        root="/target",
+        read={"/target/mnt": debs, "/target/usr": Path("/usr")},
+        write={"/target": root},
     )
-    inside = ("sh", "-euc", f"chroot /root sh -euc '{UNPACK}'")
+    inside = ("sh", "-euc", f"chroot /target sh -euc '{UNPACK}'")
     sandbox.run(box, inside, work=work, log=work / "log", seconds=60)
     assert (root / "etc/evil.conf").is_file()
     assert (root / "etc/got/canary").read_text() == ""

@@ -210,11 +210,11 @@ def bootstrap(
 
 
 INSTALL: Final = """
-printf '#!/bin/sh\\nexit 101\\n' >/root/usr/sbin/policy-rc.d
-chmod 0755 /root/usr/sbin/policy-rc.d
-if [ -n "$(ls /root/mnt)" ]; then chroot /root sh -euc 'dpkg --install /mnt/*.deb'; fi
-sh "/work/$1" /root /work
-rm /root/usr/sbin/policy-rc.d
+printf '#!/bin/sh\\nexit 101\\n' >/target/usr/sbin/policy-rc.d
+chmod 0755 /target/usr/sbin/policy-rc.d
+if [ -n "$(ls /target/mnt)" ]; then chroot /target sh -euc 'dpkg --install /mnt/*.deb'; fi
+sh "/work/$1" /target /work
+rm /target/usr/sbin/policy-rc.d
 """
 """Shell lines for the sandbox: install what the user gives, without starting services, and run the
 tree's script."""

@@ -226,9 +226,9 @@ def _finished(
         (work / place.name).mkdir(exist_ok=True)
     box = Box(
         packages=True,
-        root="/root",
-        read={"/work": work, "/root/mnt": debs},
-        write={"/root": work / tree.root, **{f"/work/{one.name}": one for one in made}},
+        root="/target",
+        read={"/work": work, "/target/mnt": debs},
+        write={"/target": work / tree.root, **{f"/work/{one.name}": one for one in made}},
         environment=image_build.ENVIRONMENT,
     )
     sandbox.run(box, ("sh", "-euc", image_build.INSTALL, "-", tree.hook), work=left, log=log)
