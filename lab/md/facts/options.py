@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from lab.core.units import GIB, KIB, MIB, format_size
@@ -24,6 +23,7 @@ from lab.md.facts.sizes import (
     geometry_of,
     smallest_bitmap_chunk,
 )
+from lab.md.facts.sysfs import ACTIONS, CHOICES, FORMS, OWNED, RAID456, READ_ONLY, Form, printed
 from lab.model.plugin import Problem
 from lab.model.scenario.document import Array
 
@@ -41,39 +41,6 @@ SMALLEST_JOURNAL_DISK: Final = 16 * MIB
 
 _SYSFS_KEY: Final = re.compile(r"[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?")
 _NO_FILE_SYSTEM: Final = ("/dev/", "/proc/", "/sys/", "/run/")
-
-OWNED: Final = {
-    "level": "array.level",
-    "layout": "array.layout",
-    "chunk_size": "array.chunk",
-    "raid_disks": "array.members",
-    "component_size": "array.component_size",
-    "metadata_version": "array.metadata",
-    "consistency_policy": "array.consistency_policy",
-    "sync_action": "array.initial_sync",
-    "resync_start": "array.initial_sync",
-    "bitmap/chunksize": "array.bitmap_chunk",
-    "bitmap/location": "array.bitmap",
-    "bitmap/backlog": "array.write_behind",
-}
-"""sysfs files that an array field sets."""
-ACTIONS: Final = frozenset(
-    ("array_state", "array_size", "new_dev", "bitmap_set_bits", "reshape_position", "suspend_lo")
-)
-"""sysfs files that start an action and hold no setting."""
-RAID456: Final = frozenset(
-    (
-        "stripe_cache_size",
-        "preread_bypass_threshold",
-        "group_thread_cnt",
-        "rmw_level",
-        "skip_copy",
-        "stripe_size",
-    )
-)
-"""Files of ``raid5.c: raid5_attrs``."""
-MILLISECONDS: Final = ("safe_mode_delay", "bitmap/time_base")
-"""Files that hold seconds with up to three decimals."""
 
 
 def bitmap_path(array: Array) -> str | None:
@@ -338,6 +305,8 @@ def _sysfs_problems(array: Array, level: Level, key: str, value: str) -> Iterabl
         return
     if key in OWNED:
         message = f"set {OWNED[key]} instead"
+    elif key in READ_ONLY:
+        message = "the kernel only prints it: remove it"
     elif key in ACTIONS:
         message = "it starts an action and holds no setting: remove it"
     elif key in RAID456 and level not in (Level.RAID4, Level.RAID5, Level.RAID6):
@@ -356,7 +325,13 @@ def _sysfs_problems(array: Array, level: Level, key: str, value: str) -> Iterabl
         return
     elif not value or len(value.split()) != 1 or not value.isprintable() or value == "system":
         message = f"{value!r} is not a single word: write a number"
-    elif key in MILLISECONDS and not _is_seconds(value):
+    elif key in CHOICES and value not in CHOICES[key]:
+        message = f"{value!r} is no choice: write {' or '.join(CHOICES[key])}"
+    elif key == "journal_mode" and journal_disk(array) is None:
+        message = "only an array with a write journal has a mode: set array.journal_disk"
+    elif key == "ppl_write_hint" and array.consistency_policy != "ppl":
+        message = "only an array with a partial parity log has it: set array.consistency_policy"
+    elif FORMS.get(key) in (Form.MILLISECONDS, Form.SECONDS) and not _is_seconds(value):
         message = f"{value!r} is not a number of seconds: write 5 or 0.2"
     else:
         return
@@ -368,19 +343,5 @@ def _is_seconds(value: str) -> bool:
 
 
 def read_back(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the kernel's output (first word) for these settings.
-
-    ``md.c: safe_delay_show`` always has three decimals, ``md-bitmap.c: timeout_show`` only if they
-    are not zero.
-    """
-    printed = dict(settings)
-    for key in MILLISECONDS:
-        try:
-            seconds = Decimal(settings[key]) if key in settings else None
-        except InvalidOperation:
-            seconds = None
-        if seconds is None:
-            continue
-        whole = seconds == seconds.to_integral_value() and key != "safe_mode_delay"
-        printed[key] = str(int(seconds)) if whole else f"{seconds:.3f}"
-    return printed
+    """Return what a verification prints of these settings."""
+    return {key: printed(key, value) for key, value in settings.items()}

@@ -9,6 +9,7 @@ from lab.md.facts.geometry import Geometry
 from lab.md.facts.levels import Level
 from lab.md.facts.options import bitmap_path, read_back
 from lab.md.facts.sizes import present
+from lab.md.facts.sysfs import read_lines
 from lab.model.execution.procedure import Verify, words
 from lab.model.scenario.document import Array, InitialSync
 
@@ -97,9 +98,7 @@ def read_back_array(
 
 def _read(array: Array, device: str, disks: Sequence[str]) -> str:
     """Return lines that print the array's sysfs properties as ``key=value``, sizes in bytes."""
-    settings = "".join(
-        f'v=\nread -r v rest < "$md/{key}"\necho "sysfs.{key}=$v"\n' for key in array.sysfs
-    )
+    settings = "".join(map(read_lines, array.sysfs))
     return (
         f"[ -b {device} ] && echo block_device=yes\n"
         f"{state_script(device)}"
