@@ -176,6 +176,12 @@ def restored(kit: Kit, saved: sealed.Guest, commands: str, timeout: float = 3600
         process.wait()
 
 
+def memory(name: str) -> int:
+    """Return this process's memory in bytes: ``VmRSS``, or its peak ``VmHWM``."""
+    text = Path("/proc/self/status").read_text()
+    return int(text.partition(f"{name}:")[2].split()[0]) * 1024
+
+
 LIMITS = {"bytes_total": DiskLimit(average=5 << 20)}
 SEALED = SealDisks(
     disks=tuple(SealedDisk(serial=f"d{n}", size=1 << 30, limits=LIMITS) for n in range(1, 6))

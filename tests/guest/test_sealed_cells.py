@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +15,10 @@ import pytest
 from lab.analysis import measure
 from lab.compile.cell.procedure import EMPTY_FLUSHES, cell_procedure
 from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import LabError
 from lab.core.yaml import parse_override
 from lab.host import images
-from lab.host.guest.virtual import region_file
+from lab.host.guest.virtual import limits, region_file
 from lab.host.guest.virtual.sealed import SealedBackend
 from lab.host.images import virtual_time
 from lab.model.execution.job import CellJob, SealedKit
@@ -568,3 +573,99 @@ def test_each_request_is_counted_as_what_it_is(
         assert each[name].discarded_bytes == size << 20
     for name, counts in each.items():
         assert bool(counts.discards) is (name in discards)
+
+
+# --- a scenario whose commands attack the host ----------------------------------------------------
+
+
+OUTSIDE = """\
+modprobe nfit
+modprobe nd_pmem
+dd if=/dev/zero of=/dev/pmem0 bs=1M seek=30000 count=1500 oflag=direct 2>/dev/null
+"""
+"""The driver for NVDIMMs makes a disk of the whole memory region."""
+
+
+def slow(*values: str) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+class Attack:
+    """A command in a sealed guest, what it led to, and the memory that it took."""
+
+    def __init__(self, kit: SealedKit, work: Path, script: str) -> None:
+        self.error = self.status = ""
+        self.region = 0
+        """Bytes of the region's file at its peak."""
+        bench = sealed.backend(kit, work, notice=pytest.fail)
+        bench._tell = lambda _step: self._look(bench)
+        command = GuestCommand(label="c", script=script, capture="c", timeout=60)
+        procedure = Procedure(name="c", steps=(sealed.SEALED, command))
+        bench.take(CellJob(id="c", procedure=procedure, directory="", target="", space=192 << 20))
+        Path("/proc/self/clear_refs").write_text("5")
+        before = sealed.memory("VmRSS")
+        over = threading.Event()
+        thread = threading.Thread(target=self._watch, args=(bench, over))
+        thread.start()
+        try:
+            bench.seal_disks(sealed.SEALED)
+            bench.guest(script, 60)
+        except LabError as error:
+            self.error = error.message
+        finally:
+            over.set()
+            thread.join()
+            bench.destroy_guest()
+        self.own = sealed.memory("VmHWM") - before
+        """Growth of this process's memory at its peak, in bytes."""
+        self.allowed = limits.allowed(bench._own_region)
+
+    def _look(self, bench: SealedBackend) -> None:
+        if bench.record.pid:
+            self.status = Path(f"/proc/{bench.record.pid}/status").read_text()
+
+    def _watch(self, bench: SealedBackend, over: threading.Event) -> None:
+        while not over.wait(0.02):
+            with suppress(OSError, AssertionError):
+                held = bench._own_region.path.stat().st_blocks * 512
+                self.region = max(self.region, held)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (OUTSIDE, "parts of its memory region that belong to no disk"),
+        ("printf '@lab end 0 0 1 5 -100\\n' >/dev/lab_io", "only the lab's program may print"),
+        slow("head -c 30M /dev/urandom", r"printed \S+, at most 8MiB are read"),
+        slow(
+            "cat /dev/urandom | head -c 70M >/dev/lab_io",
+            "the sealed guest printed too much output",
+        ),
+        slow(
+            OUTSIDE.partition("dd")[0] + "dd if=/dev/zero of=/dev/pmem0 bs=4k count=1 oflag=direct",
+            "has overwritten the lab's memory region: its header differs",
+        ),
+    ],
+)
+def test_an_attack_on_the_host_is_a_sentence_and_takes_little_memory(
+    kit: SealedKit, tmp_path: Path, script: str, said: str
+) -> None:
+    attack = Attack(kit, tmp_path, script)
+    assert re.search(said, attack.error), attack.error
+    assert attack.own < 250 << 20
+    assert attack.region < attack.allowed + (200 << 20)
+    if attack.status:
+        for line in ("NoNewPrivs:\t1", "Seccomp:\t2", f"CapEff:\t{0:016x}", f"CapBnd:\t{0:016x}"):
+            assert line in attack.status or os.getuid()
+
+
+@pytest.mark.slow
+def test_without_the_limit_a_guest_fills_the_host(
+    kit: SealedKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control."""
+    monkeypatch.setattr(limits, "exceeded", lambda _region: "")
+    attack = Attack(kit, tmp_path, OUTSIDE)
+    assert attack.error == ""
+    assert attack.region > attack.allowed + (500 << 20)
+    assert f"CapEff:\t{0:016x}" in attack.status

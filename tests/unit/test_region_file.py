@@ -23,7 +23,7 @@ from pathlib import Path
 from lab.host.guest.virtual.region_file import region_file
 with region_file(Path(sys.argv[1]), {MOST}) as file:
     file.path.write_bytes(b"x")
-    print(file.path, flush=True)
+    print(file.descriptors[0], flush=True)
     sys.stdin.read()
 """
 
@@ -79,8 +79,8 @@ def test_nothing_is_left_of_memory_when_its_process_is_killed(tmp_path: Path) ->
         text=True,
     ) as process:
         assert process.stdout is not None
-        path = Path(process.stdout.readline().strip())
-        assert path.read_bytes() == b"x"  # QEMU opens it so
+        path = Path(f"/proc/{process.pid}/fd/{process.stdout.readline().strip()}")
+        assert path.read_bytes() == b"x"
         os.kill(process.pid, signal.SIGKILL)
         process.wait(20)
     assert not path.exists()

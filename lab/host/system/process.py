@@ -315,7 +315,8 @@ def _wait(process: subprocess.Popen[Any], seconds: float) -> None:
 class Daemon:
     """A process that may outlive the lab."""
 
-    def __init__(self, argv: Sequence[str], *, log: Path) -> None:
+    def __init__(self, argv: Sequence[str], *, log: Path, descriptors: Sequence[int] = ()) -> None:
+        """``descriptors``: open files that it inherits."""
         try:
             with log.open("wb") as out:
                 self._process = subprocess.Popen(
@@ -324,6 +325,7 @@ class Daemon:
                     stdout=out,
                     stderr=out,
                     start_new_session=True,
+                    pass_fds=descriptors,
                 )
         except FileNotFoundError as missing:
             raise HostError(

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, cast
 from lab.compile.guest.program import OUTPUT
 from lab.core.errors import GuestError, LabError, LimitError, ToolError, first_line
 from lab.core.printable import printable
+from lab.core.units import format_size
 from lab.host.guest.ssh import channels
 from lab.host.guest.ssh.channels import Limit, Meter, Running
 from lab.host.system import clock, deadline
@@ -37,7 +38,9 @@ BANNER_SECONDS: Final = 5.0
 """Timeout in seconds for the SSH banner. QEMU's user network accepts connections long before sshd
 runs, so that without it a client would wait for minutes."""
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
-_STATUS: Final = re.compile(rb"(25[0-5]|2[0-4]\d|1?\d?\d)\n")
+_STATUS: Final = re.compile(rb"25[0-5]|2[0-4]\d|1?\d?\d")
+_END: Final = 64
+"""More bytes than the line has that ends a script's output."""
 COPY_SECONDS: Final = 60.0
 """Seconds without progress after which copying a file fails."""
 
@@ -306,20 +309,22 @@ class Shell:
         """Run a script in an open shell; return exit status, standard output and error."""
         mark = token_hex(8)
         self._meter.read()
-        while channel.recv_ready() or channel.recv_stderr_ready():  # of a process of an earlier one
-            channel.recv(65536) if channel.recv_ready() else channel.recv_stderr(65536)
+        self._drain(channel)
         text = (
             f"({'set -e; ' if stop else ''}eval {shlex.quote(script)}) </dev/null\n"
             f"printf '\\n{mark} %d\\n' $?\n"
             f"printf '\\n{mark}\\n' >&2\n"
         )
         channels.send(channel, text.encode(), still_time, self._limit)
-        end, out, err = f"\n{mark} ".encode(), bytearray(), bytearray()
-        error_end = f"\n{mark}\n".encode()
+        out, err = bytearray(), bytearray()
+        out_end = re.compile(rb"\n%b ([^\n]*)\n" % mark.encode())
+        err_end = f"\n{mark}\n".encode()
         asked = clock.now()
-        whole = False
-        while not (whole and err.endswith(error_end)):
-            source, into = (channel.recv_stderr, err) if whole else (channel.recv, out)
+        found: re.Match[bytes] | None = None
+        at = 0  # no end begins before it
+        while found is None or err.find(err_end, at) < 0:
+            source, into = (channel.recv, out) if found is None else (channel.recv_stderr, err)
+            at = max(0, len(into) - _END)
             channel.settimeout(channels.GLANCE)
             with suppress(TimeoutError):
                 got = source(65536)
@@ -327,25 +332,41 @@ class Shell:
                     self._alive()
                     raise self._gone()
                 into += got
-                if not whole:
+                if found is None:
                     heard(got)
             while channel.recv_stderr_ready() and len(err) <= OUTPUT:
                 err += channel.recv_stderr(65536)
             self._meter.read()
+            self._drain(*self._idle)
             if len(out) + len(err) > OUTPUT:
                 raise channels.too_long(f"'{first_line(script)[:120]}' in the guest")
-            whole = whole or (out.endswith(b"\n") and out.rfind(end, -len(end) - 8) >= 0)
+            if found is None and (found := out_end.search(out, at)) is not None:
+                at = 0
             if clock.now() - asked > 1.0:
                 still_time()
                 asked = clock.now()
-        printed, _, status = bytes(out).rpartition(end)
-        if not _STATUS.fullmatch(status):
-            shown = printable(status.decode(errors="replace")).strip()
+        if not _STATUS.fullmatch(found[1]):
+            shown = printable(found[1].decode(errors="replace"))
             raise ToolError(
                 f"the guest's shell reports the status '{shown}', expected a number up to 255:"
                 " a program in the guest has written to it"
             )
-        return int(status), printed, bytes(err[: -len(error_end)])
+        # What a process of the script prints after its end is dropped.
+        return int(found[1]), bytes(out[: found.start()]), bytes(err[: err.find(err_end)])
+
+    @staticmethod
+    def _drain(*waiting: paramiko.Channel) -> None:
+        """Drop what processes of earlier scripts have printed; ``LimitError``: they do not stop."""
+        dropped = 0
+        for channel in waiting:
+            while channel.recv_ready() or channel.recv_stderr_ready():
+                read = channel.recv if channel.recv_ready() else channel.recv_stderr
+                dropped += len(read(65536))
+                if dropped > channels.UNREAD:
+                    raise LimitError(
+                        f"the guest printed more than {format_size(channels.UNREAD)} over SSH"
+                        " while no command ran"
+                    )
 
 
 def _refusal(error: BaseException, user: str, why: str) -> GuestError | None:

@@ -19,7 +19,7 @@ from lab.core.errors import LimitError
 from lab.core.printable import printable
 from lab.core.units import MIB, format_size
 
-EXTRA: Final = 64 * MIB
+EXTRA: Final = 16 * MIB
 """Bytes beyond those that the driver allocates: what the host's file system adds to a file."""
 SAID: Final = 16 * MIB
 """Most bytes of QEMU's own messages."""

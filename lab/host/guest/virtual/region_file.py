@@ -24,7 +24,13 @@ class RegionFile:
     """An open file, or a name for one that does not exist yet."""
 
     path: Path
-    in_memory: bool
+    """Also in a child process that inherits ``descriptors``, but in no other process."""
+    descriptors: tuple[int, ...] = ()
+    """The open file, if it is in memory."""
+
+    @property
+    def in_memory(self) -> bool:
+        return bool(self.descriptors)
 
     def reserve(self, made: region.Region) -> None:
         """Allocate the space of a new region on the disk; ``OSError``: there is none.
@@ -47,14 +53,14 @@ def region_file(directory: Path, most: int) -> Iterator[RegionFile]:
         need_space(directory, most)
         path = directory / "region"
         try:
-            yield RegionFile(path=path, in_memory=False)
+            yield RegionFile(path=path)
         finally:
             path.unlink(missing_ok=True)
         return
     descriptor = os.memfd_create("region")
     try:
-        path = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
-        yield RegionFile(path=path, in_memory=True)
+        path = Path(f"/proc/self/fd/{descriptor}")
+        yield RegionFile(path=path, descriptors=(descriptor,))
     finally:
         os.close(descriptor)
 

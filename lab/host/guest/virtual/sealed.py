@@ -39,6 +39,7 @@ from lab.host.guest import registry as guests
 from lab.host.guest.fair_time import FairTime
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import snapshot as sealed_snapshot
+from lab.host.guest.virtual.confined import confined
 from lab.host.guest.virtual.inputs import BOOTED, blocks_of, inputs_of, joined
 from lab.host.guest.virtual.limits import Limits, tail
 from lab.host.guest.virtual.region_file import RegionFile, region_file
@@ -126,6 +127,8 @@ class SealedBackend:
         """For each power cut: bytes in the disks' caches that were lost, by serial."""
         self._statistics: Mapping[str, region.Statistics] = {}
         self._daemon: process.Daemon | None = None
+        self._descriptors: tuple[int, ...] = ()
+        """The open file of the region, which QEMU inherits."""
         self._region: region.Region | None = None
         """The region of the trial that runs."""
 
@@ -183,6 +186,7 @@ class SealedBackend:
         disks = [root_disk(self._kit), *map(disk_of, step.disks)]
         most = blocks * region.BLOCK + region.undo_size(disks)
         with region_file(self.record.path, most) as file:
+            self._descriptors = file.descriptors
             inputs, results = self._run(file, disks, blocks)
         self._now = 0.0  # the step loop starts reading at the beginning
         self._done.append(SeedDigest(seed=step.seed, inputs=inputs, results=results))
@@ -301,7 +305,11 @@ class SealedBackend:
             self._wait(limit)
 
     def _started(self, command: list[str]) -> process.Daemon:
-        self._daemon = process.Daemon(command, log=self.record.path / "qemu.log")
+        self._daemon = process.Daemon(
+            confined(command, self.record.path),
+            log=self.record.path / "qemu.log",
+            descriptors=self._descriptors,
+        )
         self.record = replace(self.record, pid=self._daemon.pid)
         guests.write(self.record)
         return self._daemon

@@ -23,6 +23,7 @@ from drive.monitor import Console, Monitor, MonitorError
 from lab.compile.guest.steps import KEEP_ENVIRONMENT
 from lab.core.errors import FullError, HostError, LabError, TroubleError
 from lab.core.units import MIB
+from lab.host.guest.virtual.confined import confined
 from lab.host.guest.virtual.limits import Limits, tail
 from lab.host.images.store import file_sha256
 from lab.host.images.virtual_time import guest_of, root_disk
@@ -151,7 +152,7 @@ def _make(kit: SealedKit, size: int, work: Path, directory: Path) -> dict[str, s
     socket.unlink(missing_ok=True)
     log = directory / "qemu.log"
     command = [*sealed.command(guest), *Monitor.arguments(socket)]
-    daemon = process.Daemon(command, log=log)
+    daemon = process.Daemon(confined(command, directory), log=log)
     try:
         with (
             Limits(daemon, own, log),
