@@ -23,7 +23,7 @@ from lab.host.guest.virtual import snapshot as sealed_snapshot
 from lab.host.guest.virtual.limits import Limits
 from lab.host.guest.virtual.sealed import SLOWEST, SealedBackend
 from lab.host.guest.virtual.snapshot import BOOT, SealedSnapshot
-from lab.host.system import clock
+from lab.host.system import clock, files, made
 from lab.model.execution.job import SealedKit
 from lab.model.execution.procedure import SealDisks, Step
 
@@ -39,18 +39,22 @@ class Stopped:
         self._monitor = monitor
 
     def core(self, path: Path) -> None:
-        """Write the guest's memory as an ELF file; ``HostError``: that failed."""
-        try:
-            self._monitor.ask(
-                "dump-guest-memory",
-                paging=False,
-                protocol=f"file:{path}",
-                begin=0,
-                length=self._memory << 20,
-            )
-        except (MonitorError, OSError) as error:
-            path.unlink(missing_ok=True)
-            raise HostError(f"the guest's memory could not be written: {error}") from error
+        """Write the guest's memory as an ELF file; ``HostError``: that failed.
+
+        QEMU follows links, so it gets a name that nobody can guess.
+        """
+        with made.making(path) as part:
+            try:
+                self._monitor.ask(
+                    "dump-guest-memory",
+                    paging=False,
+                    protocol=f"file:{part}",
+                    begin=0,
+                    length=self._memory << 20,
+                )
+            except (MonitorError, OSError) as error:
+                raise HostError(f"the guest's memory could not be written: {error}") from error
+            files.move(part, path)
 
     def serve_gdb(self, path: Path) -> None:
         """Make QEMU wait for gdb on a socket; ``HostError``: that failed."""
