@@ -18,6 +18,7 @@ A refuted claim and a failed cell are values in a result, not exceptions: they e
 from __future__ import annotations
 
 import errno
+import re
 from textwrap import indent
 
 from typing_extensions import override
@@ -122,6 +123,11 @@ def full(what: str) -> FullError:
         hint="free some space, or move the lab with LAB_HOME; what is finished is kept,"
         " and `lab run … --resume RUN` goes on with it",
     )
+
+
+def lacks_memory(said: str) -> bool:
+    """Return whether QEMU or libvirt says that the host has too little memory for a guest."""
+    return re.search(r"[Cc]annot allocate memory|cannot set up guest memory", said) is not None
 
 
 def is_full(error: OSError) -> bool:

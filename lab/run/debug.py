@@ -62,7 +62,7 @@ def debug(
         raise InputError(f"--seed {seed}: the cell has no trial with this seed")
     kit = sealed_kit.prepare(cell.guest, place.image, stops=True)
     record = guests.create(
-        guest=guests.new_id(), scenario=cell.scenario, image=place.image.name, host_key=""
+        guest=guests.new_id(), scenario=cell.scenario, image=place.image.directory.name, host_key=""
     )
     found: list[Debugged] = []
 

@@ -20,9 +20,11 @@ from lab.core.errors import HostError, InputError
 from lab.host import images
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
-from lab.host.system import paths
+from lab.host.system import makers, paths
 from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
 from lab.model.image.recipe import ImageRecipe, recipe_digest
+from lab.run.preparation.images import in_use, remove_named
+from tests.fakes import stored_run
 
 BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
 RECIPE = ImageRecipe(
@@ -314,3 +316,18 @@ def test_names_are_checked(name: str) -> None:
     with pytest.raises(InputError, match="cannot be an image's name"):
         image_store.check_name(name)
     image_store.check_name("debian-12")
+
+
+def test_the_image_of_a_run_under_way_is_in_use() -> None:
+    """A sealed cell has no QEMU while it is prepared, and a run none between two guests."""
+    run = stored_run(paths.runs())
+    (cell, *_) = run.load_run().cells
+    image = plant(cell.cell.guest.image)
+    other = plant(content=b"other")
+    assert in_use() == set()
+    with makers.hold(run.directory):
+        assert in_use() == {image.digest}
+        with pytest.raises(InputError, match="in use by a guest or a run"):
+            remove_named(image.name)
+        remove_named(other.name)
+    remove_named(image.name)

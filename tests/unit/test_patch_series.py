@@ -36,6 +36,42 @@ FILE = "drivers/md/raid5.c"
 LINES = [f"line {n}" for n in range(1, 41)]
 
 
+NINES = "9" * 5000
+
+
+def test_numbers_without_end_are_no_order_and_no_error() -> None:
+    """Python converts at most 4300 digits."""
+    subjects = [f"[PATCH {NINES}/{NINES}] b", f"[PATCH 1/{NINES}] a", "[PATCH 2/3] c"]
+    assert in_order(subjects) == [0, 1, 2]
+    assert hunk_of(f"--- a/x\n@@ -{NINES},3 +1,3 @@\n", "x", 1) == ""
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        b"[PATCH " + NINES.encode() + b"/" + NINES.encode() + b"] md: x",
+        b"=?utf-8?b?" + b"A" * 77 + b"?=",
+        b"=?utf-8?q?=?=",
+        b"=?" + b"\xff" * 50,
+        b"a" * 100_000,
+        b"\x00\x1b[31m",
+        b"(" * 2000,
+    ],
+)
+def test_a_hostile_subject_is_a_title_or_a_sentence(subject: bytes, tmp_path: Path) -> None:
+    mail = b"From a Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: " + subject
+    mail += b"\n\nx\n---\n" + change(20, "new").encode()
+    (tmp_path / "m.mbox").write_bytes(mail)
+    (tmp_path / "work").mkdir()
+    try:
+        series = image_series.read(str(tmp_path / "m.mbox"), None, tmp_path / "work")
+    except InputError:
+        return
+    (patch,) = series.patches
+    assert len(patch.title) <= 1100
+    assert "\x1b" not in patch.title
+
+
 def change(number: int, new: str, path: str = FILE, old: str = "") -> str:
     """Return a diff of one line, with the lines around it."""
     before, after = f" line {number - 1}", f" line {number + 1}"

@@ -171,6 +171,23 @@ def test_where_no_snapshot_restores_the_guest_boots_and_one_line_says_so(
     assert said == []
 
 
+def test_too_little_memory_is_not_the_snapshots_fault(
+    kit: SealedKit, record: GuestRecord, tmp_path: Path
+) -> None:
+    """QEMU's words when `mmap` fails: the snapshot restores as soon as there is memory."""
+    emulator = tmp_path / "qemu"
+    said = "qemu-system-x86_64: cannot set up guest memory 'pc.ram': Cannot allocate memory"
+    emulator.write_text(f'#!/bin/sh\necho "{said}" >&2\nexit 1\n')
+    emulator.chmod(0o755)
+    kit = kit.model_copy(update={"emulator": str(emulator)})
+    directory = kept(kit)
+    bench = SealedBackend(record, kit, tell=print, notice=pytest.fail)
+    bench.take(CellJob(id="c", procedure=CELL, directory="", target="", space=1 << 20))
+    with pytest.raises(HostError, match="too little memory"):
+        bench.seal_disks(DISKS)
+    assert directory.exists()
+
+
 def test_cold_starts_from_no_snapshot(kit: SealedKit, record: GuestRecord) -> None:
     directory = kept(kit)
     bench = SealedBackend(record, kit, tell=print, notice=pytest.fail, cold=True)

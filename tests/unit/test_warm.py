@@ -9,10 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.core.errors import HostError
 from lab.host.guest import snapshots
 from lab.host.system import paths
 from lab.model.scenario.guest import Guest
 from lab.run.preparation.snapshots import SnapshotMaker
+from lab.run.scheduling import executor
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +102,21 @@ def test_what_a_killed_worker_was_saving_is_removed_by_its_run() -> None:
     assert maker.guests([guest]) == {guest}
     assert "no snapshot could be made" in said[-1]
     assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "at_fault"),
+    [
+        ("operation failed: load of migration failed", True),
+        (
+            "internal error: qemu: cannot set up guest memory 'pc.ram': Cannot allocate memory",
+            False,
+        ),
+    ],
+)
+def test_a_snapshot_is_not_at_fault_if_memory_is_missing(
+    said: str, at_fault: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "find", lambda _key: "a snapshot")
+    worker = SimpleNamespace(job=SimpleNamespace(warm="k"), trouble=HostError("x", hint=said))
+    assert executor._is_snapshot_at_fault(worker) is at_fault  # type: ignore[arg-type]

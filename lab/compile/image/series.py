@@ -174,13 +174,13 @@ def hunk_of(patch: str, path: str, line: int) -> str:
     for text in patch.splitlines():
         if text.startswith("--- "):
             inside = text[4:].split("\t")[0].rstrip() in (f"a/{path}", path)
-        match = re.match(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@", text)
+        match = re.match(r"@@ -(\d{1,18})(?:,\d+)? \+\d+(?:,\d+)? @@", text)
         if inside and match and int(match[1]) == line:
             found = found or text[:80].rstrip()
     return found
 
 
-_ORDER: Final = re.compile(r"\[[^\]]*?\b(\d+)/(\d+)\]")
+_ORDER: Final = re.compile(r"\[[^\]]*?\b(\d{1,9})/(\d{1,9})\]")
 
 
 def in_order(subjects: Iterable[str]) -> list[int]:

@@ -24,6 +24,8 @@ from lab.host.system.process import ProcessResult
 
 MOST: Final = 64 * MIB
 """Most bytes of a series."""
+_LONGEST: Final = 998
+"""Most characters of a subject; RFC 5322 allows a line of so many."""
 _RANGE: Final = re.compile(r"(?P<base>[^-.\s][^\s:]*?)\.\.(?P<tip>[^-.\s][^\s:]*)")
 _FAILED: Final = re.compile(r"^error: patch failed: (?P<path>.+):(?P<line>\d+)$", re.MULTILINE)
 _ELSE: Final = re.compile(
@@ -134,7 +136,7 @@ def _split(file: Path, out: Path) -> list[tuple[Path, str]]:
 
 def _patch(mail: Path, name: str) -> tuple[Patch, str] | None:
     """Return the patch of a mail with its whole subject; ``None``: a cover letter or a reply."""
-    subject = str(message_from_bytes(mail.read_bytes(), policy=policy.default)["Subject"] or "")
+    subject = _subject(mail.read_bytes())
     if subject.lower().startswith("re:"):
         return None
     body = mail.with_suffix(".patch")
@@ -153,6 +155,15 @@ def _patch(mail: Path, name: str) -> tuple[Patch, str] | None:
         return None
     sha256 = hashlib.sha256(data).hexdigest()
     return Patch(title=title, file=body, paths=paths, sha256=sha256), subject
+
+
+def _subject(mail: bytes) -> str:
+    """Return a mail's subject; empty: it has none that can be read."""
+    try:
+        found = str(message_from_bytes(mail, policy=policy.default)["Subject"] or "")
+    except Exception:  # Python's parser of headers raises many kinds of errors
+        return ""
+    return found[:_LONGEST]
 
 
 def _paths(numstat: str) -> tuple[str, ...]:

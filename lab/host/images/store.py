@@ -157,8 +157,8 @@ def remove(name_or_digest: str, *, in_use: Collection[str] = ()) -> Removed:
     for image in chosen:
         if image.digest in in_use:
             raise InputError(
-                f"the image '{image.directory.name}' is in use by a guest",
-                hint="find it with `lab ps`, end it with `lab down`",
+                f"the image '{image.directory.name}' is in use by a guest or a run",
+                hint="`lab ps` shows guests, `lab down` ends them; a run under way ends first",
             )
     freed = sum(_remove_directory(image.directory) for image in chosen)
     return Removed(names=tuple(i.directory.name for i in chosen), bytes_freed=freed)

@@ -67,6 +67,11 @@ def prepare(
             f"guest.clock: virtual time needs an image with a separate kernel, and '{image.name}'"
             " boots from its own disk: set guest.clock to real"
         )
+    if not image.kernel.is_file():
+        raise HostError(
+            f"the image '{image.name}' is not there any more: '{image.kernel}' was removed",
+            hint=f"build or import it again: lab image build {image.name.partition('+')[0]}",
+        )
     files.make_directory(paths.sealed())
     base = _base(image, say)
     boot = _boot_files(image, base, say)

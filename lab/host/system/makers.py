@@ -52,7 +52,7 @@ def hold(directory: Path) -> Iterator[None]:
     """Lock a directory as its writer; ``InputError``: another process has locked it."""
     path = directory / NAME
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise unwritable(path, error) from error
     try:

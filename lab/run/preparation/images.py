@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from lab.core.errors import InputError
+from lab.core.errors import InputError, LabError
 from lab.host import images
 from lab.host.guest import registry as guests
 from lab.host.guest import snapshots
 from lab.host.images import recipes as image_recipes
+from lab.host.system import makers
 from lab.model.image.manifest import Image
+from lab.store import runs
 
 
 def inventory() -> tuple[list[dict[str, Any]], list[str]]:
@@ -105,6 +108,27 @@ def _forget_states() -> tuple[list[str], int]:
 
 
 def in_use() -> set[str]:
-    """Return the digests of the images that running guests use."""
-    names = {r.image for r in guests.every() if guests.is_alive(r)}
-    return {i.digest for i in images.list_images().images if i.directory.name in names}
+    """Return the digests of the images that guests and runs under way use.
+
+    A sealed guest has no QEMU between two of its cells, and a run none between two guests.
+    """
+    records = [r for r in guests.every() if guests.is_alive(r) or guests.is_owned(r)]
+    directories = {r.image for r in records}
+    names = _names_of_runs()
+    return {
+        i.digest
+        for i in images.list_images().images
+        if i.directory.name in directories or i.name.partition("+")[0] in names
+    }
+
+
+def _names_of_runs() -> set[str]:
+    """Return the names of the images of runs that are being made, without kernel and mdadm."""
+    found = set[str]()
+    for run in runs.every():
+        if makers.holder(run.directory) is None:
+            continue
+        with suppress(LabError):  # it is a run that cannot be read
+            cells = run.load_run().cells
+            found |= {one.cell.guest.image.partition("+")[0] for one in cells}
+    return found

@@ -18,7 +18,7 @@ from lab.compile.guest.steps import memory_of
 from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id, identity
 from lab.compile.schedule import VIRTUAL_SPACE
-from lab.core.errors import FullError, TroubleError, unwritable
+from lab.core.errors import FullError, TroubleError, lacks_memory, unwritable
 from lab.host.guest import snapshots
 from lab.host.guest.virtual.sealed import inputs_of_cell
 from lab.host.system import load, paths
@@ -314,7 +314,7 @@ class Execution:
                     up=w.up,
                     failures=self._failures[w.guest],
                     silent=w.silent,
-                    from_snapshot=snapshots.find(w.job.warm) is not None if w.job.warm else False,
+                    from_snapshot=_is_snapshot_at_fault(w),
                 )
                 for w in self._failed
             ),
@@ -547,6 +547,13 @@ class Execution:
         if event.outcome is not Outcome.DONE:
             raise TroubleError(event.reason)
         worker.busy, worker.reserved, self._array = False, True, None
+
+
+def _is_snapshot_at_fault(worker: PooledWorker) -> bool:
+    """Return whether a snapshot, which exists, may be why its guest failed."""
+    if not worker.job.warm or lacks_memory(str(worker.trouble)):
+        return False
+    return snapshots.find(worker.job.warm) is not None
 
 
 def _log(path: Path, event: Event) -> None:

@@ -33,7 +33,15 @@ from lab.compile.guest.program import (
     serial_of,
     trials,
 )
-from lab.core.errors import FullError, GuestError, HostError, LabError, ToolError, unwritable
+from lab.core.errors import (
+    FullError,
+    GuestError,
+    HostError,
+    LabError,
+    ToolError,
+    lacks_memory,
+    unwritable,
+)
 from lab.core.units import MIB, format_size
 from lab.host.guest import registry as guests
 from lab.host.guest.fair_time import FairTime
@@ -255,6 +263,13 @@ class SealedBackend:
                 if isinstance(error, GuestError) and self._begun() is not None:
                     raise
                 self.destroy_guest()
+                if lacks_memory(f"{error} {self._said()}"):
+                    self._ended = HostError(
+                        "the host has too little memory for a guest from a snapshot, which stays:"
+                        f" {self._said() or error}",
+                        hint="end other programs or guests, or give guest.memory less",
+                    )
+                    raise self._ended from error
                 self._ended, why = None, str(error)
             if self._begun() is not None:
                 self._snapshots.append(joined(list(snapshot.digests.values())))
