@@ -15,6 +15,8 @@ from typing import Any, Self
 
 from typing_extensions import override
 
+from drive.sealed import value
+
 CAPABILITIES = ("x-ignore-shared", "events")
 """Capabilities: shared files (regions, memory of a guest to save) are not part of the state."""
 
@@ -66,7 +68,7 @@ class Monitor(_Connection):
     @staticmethod
     def arguments(path: Path) -> list[str]:
         """Return QEMU's options; the guest does not start before ``cont``."""
-        return ["-S", "-qmp", f"unix:{path},server=on,wait=off"]
+        return ["-S", "-qmp", f"unix:{value(path)},server=on,wait=off"]
 
     @override
     def __exit__(
@@ -147,7 +149,7 @@ class Console(_Connection):
     @staticmethod
     def arguments(path: Path) -> list[str]:
         """Return options of a QEMU that waits for a state, and for ``cont``."""
-        return ["-S", "-monitor", f"unix:{path},server=on,wait=off", "-incoming", "defer"]
+        return ["-S", "-monitor", f"unix:{value(path)},server=on,wait=off", "-incoming", "defer"]
 
     def ask(self, command: str, *descriptors: int) -> str:
         """Send a command and open files, and return QEMU's reply without the echo."""

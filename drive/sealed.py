@@ -135,7 +135,7 @@ def command(guest: Guest, region_size: int | None = None) -> list[str]:
         machine += ",memory-backend=ram"
         memory += [
             "-object",
-            f"memory-backend-file,id=ram,mem-path={guest.memory_file},size={guest.memory}M,"
+            f"memory-backend-file,id=ram,mem-path={value(guest.memory_file)},size={guest.memory}M,"
             f"share={share}",
         ]
     size = guest.region.stat().st_size if region_size is None else region_size
@@ -162,9 +162,14 @@ def unsealed(region: str, base: str, base_size: int, monitor: str, seed: int = 1
         # QEMU merges these with libvirt's; the last -cpu is used.
         *("-machine", _WITHOUT, "-cpu", CPU, "-m", room),
         *("-icount", UNRECORDED, "-seed", str(seed)),  # QEMU cannot record the network
-        *("-qmp", f"unix:{monitor},server=on,wait=off"),
+        *("-qmp", f"unix:{value(monitor)},server=on,wait=off"),
         *memory,
     ]
+
+
+def value(path: str | Path) -> str:
+    """Return a path as a value in QEMU's options: a comma would begin another option."""
+    return str(path).replace(",", ",,")
 
 
 def _nvdimms(region: str, size: int, base: str, base_size: int) -> tuple[list[str], str]:
@@ -177,7 +182,7 @@ def _nvdimms(region: str, size: int, base: str, base_size: int) -> tuple[list[st
     ):
         memory += [
             "-object",
-            f"memory-backend-file,id={name},mem-path={path},size={length},share=on{backend}",
+            f"memory-backend-file,id={name},mem-path={value(path)},size={length},share=on{backend}",
         ]
         memory += ["-device", f"nvdimm,id=nv-{name},memdev={name},addr={at:#x}{device}"]
         at += -(-length // GIB) * GIB

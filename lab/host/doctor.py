@@ -52,16 +52,34 @@ class Finding:
 
 def findings() -> list[Finding]:
     """Run all checks; return them, most important first."""
+    home = _home()
+    rest = [*map(_program_of, PROGRAMS), _disk_server()]
+    if not home.good:  # nothing else can be read
+        return [home, _qemu(), _libvirt(), *rest, _memory()]
     return [
+        home,
         _qemu(),
         _accelerator(),
         _libvirt(),
-        *(_program(name, *about) for name, about in PROGRAMS.items()),
-        _disk_server(),
+        *rest,
         _image(),
         _space(),
         _memory(),
     ]
+
+
+def _home() -> Finding:
+    """Check the path of the lab's files: programs, sockets and URIs get it."""
+    try:
+        paths.places()
+        paths.check_length(virtual=False)
+    except LabError as error:
+        return Finding(name="home", good=False, needed=True, detail=error.message, mend=error.hint)
+    return Finding(name="home", good=True, needed=True, detail=f"guests in '{paths.guests()}'")
+
+
+def _program_of(name: str) -> Finding:
+    return _program(name, *PROGRAMS[name])
 
 
 def _qemu() -> Finding:

@@ -78,8 +78,8 @@ def ssh(name: str | None, command: Sequence[str], *, user: str) -> int:
     if not record.unsealed:
         _await_answer(record)
     if not record.unsealed or guests.is_owned(record):
-        process.replace_with(argv)
-    return sessions.run(record, argv)
+        process.replace_with(argv, ssh_environment(record))
+    return sessions.run(record, argv, ssh_environment(record))
 
 
 def _await_answer(record: GuestRecord) -> None:
@@ -100,16 +100,30 @@ def _await_answer(record: GuestRecord) -> None:
         clock.pause(0.2)
 
 
+_KEY: Final = "LAB_SSH_KEY"
+_KNOWN_HOSTS: Final = "LAB_SSH_KNOWN_HOSTS"
+
+
+def ssh_environment(record: GuestRecord) -> dict[str, str]:
+    """Return the variables that :func:`ssh_argv` names."""
+    return {_KEY: str(keys.lab_key_path()), _KNOWN_HOSTS: str(record.path / "known_hosts")}
+
+
 def ssh_argv(record: GuestRecord, command: Sequence[str], *, user: str) -> list[str]:
-    """Return OpenSSH's command line; it pins the guest's key and ignores the user's own files."""
+    """Return OpenSSH's command line; it pins the guest's key and ignores the user's own files.
+
+    Paths are in the environment (`ssh_environment`): as options they would be split at blanks, and
+    ``%``, ``~`` and quotes in them would have a meaning (``ssh_config(5)``).
+    """
     terminal = []
     if user == "root" and not command:
         # root's shell is chosen for a fast start of the lab's commands. Users get bash.
         terminal, command = ["-t"], ["command -v bash >/dev/null && exec bash -l || exec sh -l"]
     return [
-        *("ssh", *terminal, "-F", "none", "-p", str(record.port), "-i", str(keys.lab_key_path())),
+        *("ssh", *terminal, "-F", "none", "-p", str(record.port)),
+        *("-o", f"IdentityFile=${{{_KEY}}}"),
         *("-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"),
-        *("-o", f"UserKnownHostsFile={record.path / 'known_hosts'}"),
+        *("-o", f"UserKnownHostsFile=${{{_KNOWN_HOSTS}}}"),
         *("-o", "GlobalKnownHostsFile=none", "-o", "LogLevel=ERROR"),
         f"{user}@127.0.0.1",
         *command,

@@ -106,7 +106,9 @@ def test_ps_names_it_and_ssh_leads_into_it(lab_home: Home, record: GuestRecord) 
 
 def test_a_reboot_keeps_disks_array_and_port(lab_home: Home, record: GuestRecord) -> None:
     """It comes before `bench`, whose libvirt would follow QEMU's events."""
-    inside = "cat /proc/sys/kernel/random/boot_id; sudo cat /var/lib/lab-mark; ls /dev/md/bench"
+    inside = (
+        "cat /proc/sys/kernel/random/boot_id; sudo cat /var/lib/lab-mark; sudo ls /dev/md/bench"
+    )
     inside += "; lsblk -dno SERIAL"
     write = "echo kept | sudo tee /var/lib/lab-mark >/dev/null"
     before = lab_home.run("ssh", "--", f"{write}; {inside}").stdout.split()

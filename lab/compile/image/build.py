@@ -55,6 +55,26 @@ MODULES_FREE: Final = 2000 * MIB
 """Further bytes that must be free if modules are built."""
 
 
+_PLAIN: Final = re.compile(r"[\w./+~@-]*", re.ASCII)
+"""Paths that apt, dpkg and all their scripts can use."""
+INSIDE: Final = Path("/mnt")
+"""Where a build sees its working directory if the path of that is not plain: apt's configuration
+cannot have a double quote, and some scripts of packages split paths at blanks."""
+_BIND: Final = 'mount --bind -- "$1" "$2"; shift 2; exec "$@"'
+
+
+def seen_at(work: Path) -> Path:
+    """Return the path of a working directory inside the namespace of a build."""
+    return work if _PLAIN.fullmatch(str(work)) else INSIDE
+
+
+def bound(argv: tuple[str, ...], work: Path) -> tuple[str, ...]:
+    """Return the command, for a namespace, with the directory at :func:`seen_at`."""
+    if (inside := seen_at(work)) == work:
+        return argv
+    return ("sh", "-euc", _BIND, "-", str(work), str(inside), *argv)
+
+
 def namespaced(argv: tuple[str, ...], *, root: bool) -> tuple[str, ...]:
     """Return the command with a namespace of its own; ``root``: the lab itself runs as root."""
     return (*KILLED_WITH_US, *NAMESPACE, *(() if root else AS_USER), "--", *argv)
@@ -78,9 +98,16 @@ class ImageBuild:
 
 
 def compile_build(
-    recipe: ImageRecipe, *, brought: Brought, work: Path, root: bool = False
+    recipe: ImageRecipe,
+    *,
+    brought: Brought,
+    work: Path,
+    root: bool = False,
+    seen: Path | None = None,
 ) -> ImageBuild:
     """Return the commands that build this recipe below ``work``; ``root`` as in `namespaced`.
+
+    ``seen``: its path in the namespace, :func:`seen_at`.
 
     The user's own kernel is expected at ``work/kernel.deb``.
     """
@@ -98,23 +125,26 @@ def compile_build(
     kernel = () if recipe.kernel_file else (of_kernel_suite(recipe, recipe.kernel_package, pinned),)
     packages = tuple(_pinned(name, pinned) for name in recipe.packages)
     modules: tuple[str, ...] = ()
+    inside = seen or work
+
+    def made(argv: tuple[str, ...]) -> tuple[str, ...]:
+        return namespaced(bound(argv, work) if seen else argv, root=root)
+
     if recipe.modules is not None:
         files |= _module_files(recipe.modules, brought)
         needed = _needed(recipe, recipe.modules, pinned)
-        modules = namespaced(_archives(recipe, needed, pinned, MODULES, work), root=root)
+        modules = made(_archives(recipe, needed, pinned, MODULES, inside))
     return ImageBuild(
         files=files,
         modules=modules,
         remove_modules_root=namespaced(("rm", "-rf", f"{work}/{MODULES.root}"), root=root),
-        bootstrap=namespaced(
-            _archives(recipe, (*kernel, *packages), pinned, IMAGE, work), root=root
-        ),
-        make_disk=namespaced(
+        bootstrap=made(_archives(recipe, (*kernel, *packages), pinned, IMAGE, inside)),
+        make_disk=made(
             (
                 *("mke2fs", "-q", "-F", "-t", "ext4", "-L", "root", "-m", "0"),
-                *("-d", f"{work}/{IMAGE.root}", f"{work}/disk.raw", f"{recipe.disk_size // MIB}M"),
-            ),
-            root=root,
+                *("-d", f"{inside}/{IMAGE.root}", f"{inside}/disk.raw"),
+                f"{recipe.disk_size // MIB}M",
+            )
         ),
         remove_root=namespaced(("rm", "-rf", f"{work}/{IMAGE.root}"), root=root),
         # debugfs splits its commands at blanks, so names are relative to the working directory

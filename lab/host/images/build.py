@@ -129,7 +129,9 @@ def _make(
     recipe: ImageRecipe, *, name: str, brought: Brought, work: Path, progress: Progress
 ) -> Found:
     """Build disk, kernel and initrd in ``work/image``, and check them."""
-    plan = image_build.compile_build(recipe, brought=brought, work=work, root=os.geteuid() == 0)
+    root = os.geteuid() == 0
+    seen = image_build.seen_at(work)
+    plan = image_build.compile_build(recipe, brought=brought, work=work, root=root, seen=seen)
     _write(plan, work)
     if recipe.kernel_file:
         shutil.copyfile(recipe.kernel_file, work / "kernel.deb")
@@ -142,7 +144,7 @@ def _make(
     building = {
         **image_workspace.environment(),
         **image_build.ENVIRONMENT,
-        "TMPDIR": str(work / "tmp"),
+        "TMPDIR": str(image_build.seen_at(work) / "tmp"),
     }
     try:
         if plan.modules:

@@ -101,7 +101,8 @@ def _make(plan: BuildTree, image: str, part: Path, progress: Progress) -> None:
             (work / name).write_text(text, encoding="utf-8")
         (work / "found").mkdir()
         log = work / "log"
-        words = image_build.namespaced(plan.command(work), root=os.geteuid() == 0)
+        command = plan.command(image_build.seen_at(work))
+        words = image_build.namespaced(image_build.bound(command, work), root=os.geteuid() == 0)
         env = {**image_workspace.environment(), **image_build.ENVIRONMENT}
         try:
             process.run(words, timeout=3600, log=log, env=env)

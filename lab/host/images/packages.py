@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -27,7 +28,7 @@ from pydantic import ValidationError
 
 from lab.compile.image import log as image_log
 from lab.compile.image import packages as lists
-from lab.compile.image.build import namespaced
+from lab.compile.image.build import bound, namespaced, seen_at
 from lab.core.errors import HostError, InputError, LabError, ToolError
 from lab.core.units import MIB
 from lab.core.versions import age
@@ -244,7 +245,9 @@ def changelog(version: Version) -> str:
 
 def _mmdebstrap(release: str, work: Path, *, accept_expired: bool) -> None:
     """Run the hook with the lists of a release; ``HostError`` or ``InputError`` says why not."""
-    hook = f'sh {image_recipes.directory() / HOOK} "$1" {work} {release}'
+    shutil.copyfile(image_recipes.directory() / HOOK, work / HOOK)
+    inside = seen_at(work)
+    hook = f'{shlex.join(["sh", str(inside / HOOK)])} "$1" {shlex.join([str(inside), release])}'
     accepted = accept_expired or image_recipes.expired_accepted()
     valid = ('--aptopt=Acquire::Check-Valid-Until "false"',) if accepted else ()
     argv = (
@@ -255,11 +258,11 @@ def _mmdebstrap(release: str, work: Path, *, accept_expired: bool) -> None:
     env = {
         "PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin",
         "LC_ALL": "C.UTF-8",
-        "TMPDIR": str(work),
+        "TMPDIR": str(inside),
     }
     try:
         root = os.geteuid() == 0
-        process.run(namespaced(argv, root=root), timeout=READING, log=log, env=env)
+        process.run(namespaced(bound(argv, work), root=root), timeout=READING, log=log, env=env)
     except (ToolError, HostError) as error:
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
         raise _reason(release, f"{text}\n{error}", error) from error

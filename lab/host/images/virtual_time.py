@@ -16,7 +16,7 @@ from typing import Final
 
 import drive
 from drive import cpio, region, sealed
-from lab.compile.image.build import further_archive, namespaced
+from lab.compile.image.build import bound, further_archive, namespaced, seen_at
 from lab.core import qemu_img
 from lab.core.errors import HostError, InputError, ToolError
 from lab.core.units import MIB
@@ -284,10 +284,18 @@ def _build(image: Image, work: Path) -> None:
                 f" dropped those of {version} when it was fetched: set guest.clock to real"
             )
         suite, hook = fetched.release, further_archive(image_packages.archive_of(fetched))
-    words = ("sh", str(SOURCES / "build.sh"), suite, f"linux-headers-{version}", str(work), hook)
+    # mmdebstrap splits the paths of its hooks at blanks: the build sees plain ones.
+    inside, sources = seen_at(work), SOURCES
+    if seen_at(SOURCES) != SOURCES or (inside != work and SOURCES.is_relative_to(inside)):
+        sources = inside / "sources"
+        (work / "sources").mkdir()
+        for file in BUILT_FROM:
+            shutil.copyfile(SOURCES / file, work / "sources" / file)
+    script = str(sources / "build.sh")
+    words = ("sh", script, suite, f"linux-headers-{version}", str(inside), hook)
     try:
         process.run(
-            namespaced(words, root=accelerator.is_root()),
+            namespaced(bound(words, work), root=accelerator.is_root()),
             timeout=1800,
             log=work / "log",
             env=image_workspace.environment(),
@@ -298,6 +306,7 @@ def _build(image: Image, work: Path) -> None:
             hint=f"if linux-headers-{version} is no longer in {suite}, get a newer kernel:"
             f" lab image build {name} --refresh",
         ) from error
+    shutil.rmtree(work / "sources", ignore_errors=True)
 
 
 def _firmware() -> str:

@@ -32,15 +32,70 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
+
+from lab.core.errors import HostError, InputError
+
+SOCKET: Final = 107
+"""Longest path of a unix socket in bytes, ``unix(7)``."""
+MONITOR: Final = "/lib/qemu/domain-1-lab/monitor.sock"
+"""QEMU's socket below the directory of a guest in real time."""
+_VIRTUAL: Final = "/monitor"
+"""The same of a guest in virtual time."""
+_REFUSED: Final = {
+    ",": "QEMU takes it for the end of an option's value",
+    "=": "QEMU takes it for the end of an option's name",
+}
+"""Printable characters that cannot be in the path of a home, and why. libvirt passes the path of
+the home to QEMU as ``-qmp unix:PATH,server=on`` when it probes it; there they cannot be escaped."""
 
 
 def _base(variable: str, default: str, sub: str) -> Path:
     home = os.environ.get("LAB_HOME")
     if home:
-        return Path(home).absolute() / sub
+        return _usable("LAB_HOME", Path(home).absolute()) / sub
+    for name in ("XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):  # all or none can be used
+        _usable(name, Path(os.environ.get(name, "")))
     xdg = os.environ.get(variable, "")
     # The specification says to ignore relative paths.
-    return (Path(xdg) if xdg.startswith("/") else Path.home() / default) / "lab"
+    return (Path(xdg) if xdg.startswith("/") else _usable("HOME", Path.home()) / default) / "lab"
+
+
+def _usable(variable: str, path: Path) -> Path:
+    """Return the path; ``InputError`` if the programs that the lab starts cannot use it.
+
+    All other characters are quoted or encoded where a program, a shell or a URI gets the path.
+    """
+    if why := wrong(str(path)):
+        raise InputError(
+            f"{variable} is {str(path)!r}, and the path of the lab's files cannot have {why}",
+            hint="set LAB_HOME to another directory, such as LAB_HOME=/var/tmp/lab",
+        )
+    return path
+
+
+def wrong(path: str) -> str:
+    """Return what the path of a home cannot have, with the reason; empty: it can be used."""
+    for character in path:
+        if character in _REFUSED:
+            return f"the character '{character}': {_REFUSED[character]}"
+        if not character.isprintable() and character != " ":
+            name = {"\n": "a newline", "\t": "a tab"}.get(character, f"the byte {character!r}")
+            return f"{name}: XML and lines of text cannot hold it"
+    return ""
+
+
+def check_length(*, virtual: bool) -> None:
+    """``HostError`` if sockets of guests would have too long paths."""
+    tail = f"/g123456{_VIRTUAL if virtual else MONITOR}"
+    most = SOCKET - len(tail)
+    place = guests()
+    if len(os.fsencode(place)) > most:
+        raise HostError(
+            f"the path '{place}' is too long for QEMU's sockets: it has {len(os.fsencode(place))}"
+            f" bytes, at most {most} are possible",
+            hint="set LAB_HOME to a directory with a shorter path",
+        )
 
 
 def places() -> tuple[Path, ...]:

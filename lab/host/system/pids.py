@@ -6,6 +6,7 @@ lab. So the lab looks at processes of its own user only.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from contextlib import suppress
@@ -89,6 +90,8 @@ def used_paths(below: Path) -> set[Path]:
     """
     found: set[Path] = set()
     begin = f"{below}/"
+    forms = {begin, begin.replace(",", ",,"), json.dumps(begin, ensure_ascii=False)[1:-1]}
+    """As QEMU's command line has it: in options, and in JSON."""
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
             continue
@@ -100,7 +103,9 @@ def used_paths(below: Path) -> set[Path]:
             continue
         with suppress(OSError):
             line = (process / "cmdline").read_bytes().decode(errors="replace")
-            found |= {path for word in line.split("\0") for path in _below(word, begin)}
+            for form in forms:
+                words = (path for word in line.split("\0") for path in _below(word, form))
+                found |= {Path(begin + str(path)[len(form) :]) for path in words}
     return found
 
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Final, NoReturn
 
 from lab.core.errors import HostError, ToolError, full
@@ -391,7 +392,7 @@ _PR_SET_PDEATHSIG: Final = 1
 """``prctl(2)``."""
 
 
-def attached(argv: Sequence[str]) -> int:
+def attached(argv: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> int:
     """Run a program on this terminal; return its exit status, 128 + N for signal N.
 
     Keys such as Ctrl-C go to the program. It is killed if this process ends first.
@@ -408,7 +409,9 @@ def attached(argv: Sequence[str]) -> int:
 
     before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in (signal.SIGINT, signal.SIGQUIT)}
     try:
-        status = subprocess.Popen(argv, preexec_fn=prepare).wait()
+        status = subprocess.Popen(
+            argv, preexec_fn=prepare, env={**os.environ, **environment}
+        ).wait()
     except FileNotFoundError:
         raise HostError(
             f"the program '{argv[0]}' is not installed",
@@ -420,10 +423,12 @@ def attached(argv: Sequence[str]) -> int:
     return 128 - status if status < 0 else status
 
 
-def replace_with(argv: Sequence[str]) -> NoReturn:
+def replace_with(
+    argv: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})
+) -> NoReturn:
     """Replace this process with another program, as ``lab ssh`` does."""
     try:
-        os.execvp(argv[0], list(argv))  # noqa: S606 - no shell is the point
+        os.execvpe(argv[0], list(argv), {**os.environ, **environment})  # noqa: S606 - no shell is the point
     except FileNotFoundError:
         raise HostError(
             f"the program '{argv[0]}' is not installed",

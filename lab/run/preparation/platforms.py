@@ -8,7 +8,7 @@ from lab.compile.guest.steps import Site
 from lab.host import images
 from lab.host.guest.libvirt import hypervisor
 from lab.host.images import virtual_time as sealed_kit
-from lab.host.system import accelerator
+from lab.host.system import accelerator, paths
 from lab.host.system.accelerator import Accelerator
 from lab.model.execution.job import SealedKit
 from lab.model.image.manifest import Image
@@ -39,6 +39,7 @@ def prepare(
     ``accept_expired``: also from an archive whose Release files have expired. ``image``: use it
     instead of the current one.
     """
+    paths.check_length(virtual=guest.clock is Clock.VIRTUAL)
     emulator = accelerator.emulator()
     hypervisor.require()  # fails before a minute is spent on an image
     image = image or systems.find(guest)

@@ -19,17 +19,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
+from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
+from lab.compile.guest.domain_xml import QEMU_NAMESPACE
 from lab.core.errors import GuestError, HostError, ToolError, TroubleError, full
 from lab.host.guest.libvirt import capabilities, drives, passthrough
 from lab.host.guest.libvirt.drives import DiskCounters
 from lab.host.guest.libvirt.limited import Limited, Limiter
-from lab.host.system import clock, files, process
-
-SOCKET_LIMIT: Final = 107
-"""Longest path of a unix socket in bytes, ``unix(7)``."""
-_MONITOR: Final = "/lib/qemu/domain-1-lab/monitor.sock"
+from lab.host.system import clock, files, paths, process
 
 
 def require() -> None:
@@ -69,11 +67,11 @@ class Hypervisor:
         """Open the root; ``HostError``: libvirt is missing, or the path is too long."""
         if self._connection is not None:
             return
-        socket = f"{self.root}{_MONITOR}"
-        if len(os.fsencode(socket)) > SOCKET_LIMIT:
+        socket = f"{self.root}{paths.MONITOR}"
+        if len(os.fsencode(socket)) > paths.SOCKET:
             raise HostError(
-                f"the path '{self.root}' is too long for QEMU's sockets: with '{_MONITOR}' it has"
-                f" {len(socket)} bytes, at most {SOCKET_LIMIT} are possible",
+                f"the path '{self.root}' is too long for QEMU's sockets: with '{paths.MONITOR}' it"
+                f" has {len(os.fsencode(socket))} bytes, at most {paths.SOCKET} are possible",
                 hint="set LAB_HOME to a directory with a shorter path",
             )
         libvirt = drives.load()
@@ -82,7 +80,7 @@ class Hypervisor:
         libvirt.virEventRegisterDefaultImpl()
         self._loop = threading.Thread(target=self._events, args=(libvirt,), daemon=True)
         self._loop.start()
-        uri = f"qemu:///embed?root={self.root}"
+        uri = uri_of(self.root)
         try:
             self._connection = self._limited("open", lambda: libvirt.open(uri))
         except libvirt.libvirtError as error:
@@ -141,7 +139,7 @@ class Hypervisor:
         self.open()
         libvirt = drives.load()
         try:
-            xml = self._saved_definition(path).replace(f"{before}/", f"{now}/")
+            xml = moved(self._saved_definition(path), before, now)
             self._connection.restoreFlags(str(path), xml, libvirt.VIR_DOMAIN_SAVE_RUNNING)
             self._domain = self._look_up()
         except libvirt.libvirtError as error:
@@ -388,6 +386,28 @@ class Hypervisor:
         return HostError(f"{sentence}: {words}")
 
 
+def uri_of(root: Path) -> str:
+    """Return libvirt's URI of an embedded root; a path may have ``#``, ``%``, ``?`` and ``&``."""
+    return f"qemu:///embed?root={quote(os.fsencode(root))}"
+
+
+def moved(xml: str, before: str, now: str) -> str:
+    """Return a domain's XML with another directory of its guest.
+
+    The XML is parsed: in its text a path may have ``&`` and quotes in several forms.
+    """
+    if not set(before + now) & set("&<>'\""):
+        return xml.replace(f"{before}/", f"{now}/")
+    ET.register_namespace("qemu", QEMU_NAMESPACE)
+    root = ET.fromstring(xml)
+    for element in root.iter():
+        for name, value in element.attrib.items():
+            element.set(name, value.replace(f"{before}/", f"{now}/"))
+        if element.text:
+            element.text = element.text.replace(f"{before}/", f"{now}/")
+    return ET.tostring(root, encoding="unicode")
+
+
 def iotune_of(xml: str) -> dict[str, str]:
     """Return the limits in a ``<disk>``, by the names of ``<iotune>``."""
     tune = ET.fromstring(xml).find("iotune")
@@ -403,16 +423,16 @@ def try_open() -> str:
     code = (
         "import libvirt, sys; libvirt.virEventRegisterDefaultImpl();"
         "libvirt.registerErrorHandler(lambda c, e: None, None);"
-        "c = libvirt.open('qemu:///embed?root=' + sys.argv[1]); v = c.getLibVersion();"
+        "c = libvirt.open(sys.argv[1]); v = c.getLibVersion();"
         "print(f'{v // 1000000}.{v // 1000 % 1000}.{v % 1000}')"
     )
     drives.load()
     with TemporaryDirectory(prefix="lab-doctor-") as directory:
         done = process.run(
-            [sys.executable, "-c", code, directory],
+            [sys.executable, "-c", code, uri_of(Path(directory))],
             timeout=60,
             check=False,
-            env={"LIBVIRT_LOG_OUTPUTS": f"3:file:{directory}/log"},
+            env={"LIBVIRT_LOG_OUTPUTS": "3:file:/dev/null"},  # blanks separate its words
         )
     if done.status != 0:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]

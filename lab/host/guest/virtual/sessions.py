@@ -12,8 +12,9 @@ opened the file.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from lab.core.errors import GuestError
@@ -26,8 +27,13 @@ SUSPENDING: Final = 60.0
 """Most seconds that a watcher holds the lock: QEMU replies within ten seconds or not at all."""
 
 
-def run(record: GuestRecord, argv: Sequence[str]) -> int:
-    """Resume the guest, run a program on this terminal, and return its exit status."""
+def run(
+    record: GuestRecord, argv: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})
+) -> int:
+    """Resume the guest, run a program on this terminal, and return its exit status.
+
+    ``environment``: variables that the program gets as well.
+    """
     path = record.path / LOCK
     with path.open("a") as file:
         what = "a process that suspends the guest"
@@ -36,7 +42,7 @@ def run(record: GuestRecord, argv: Sequence[str]) -> int:
             [sys.executable, "-m", "lab.host.guest.virtual.sessions", str(record.path)]
         )
         suspend.go_on(record.path)
-        return process.attached(argv)
+        return process.attached(argv, environment)
 
 
 def watch(directory: Path) -> None:
