@@ -128,8 +128,14 @@ def plugin_names(package: str) -> tuple[str, ...]:
     return tuple(sorted(m.name for m in iter_modules(module.__path__) if m.name[0] != "_"))
 
 
+class MissingPluginError(InputError):
+    """A stored run has a plug-in that is not part of this lab."""
+
+
 @cache
 def _plugin(package: str, name: str, constant: str) -> Any:
+    if (missing := missing_plugin(package, name)) is not None:
+        raise MissingPluginError(missing, hint="use the version of the lab that made the run")
     return getattr(import_module(f"lab.plugins.{package}.{name}"), constant)
 
 

@@ -132,8 +132,12 @@ _MISSING: Final = {
 
 
 def tests_of_run(store: RunStore, result: Result) -> tuple[SuiteTest, ...]:
-    """Return every test of the run's suites with its logs; empty: it has no suite."""
+    """Return every test of the run's suites with its logs; empty: it has no suite, or one that this
+    lab does not have."""
     run = store.load_run()
+    tools = {w.tool for stored in run.cells for w in stored.cell.workloads}
+    if any(catalog.missing_plugin("workloads", tool) for tool in tools):
+        return ()
     if not any(suite_of(w) for stored in run.cells for w in stored.cell.workloads):
         return ()
     results = {cell.id: cell for cell in result.cells}

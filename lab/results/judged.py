@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError
 
 from lab.model.result.document import Result, RunState
 from lab.model.result.explanation import CellExplanation
+from lab.plugins.catalog import MissingPluginError
 from lab.results import documents, explain
 from lab.store import judgements
 from lab.store.judgements import State
@@ -27,8 +28,24 @@ _ROW: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
 def result_of(store: RunStore) -> Result:
-    """Return the result, measured and judged from the raw output, now or before."""
-    return _kept(store, judgements.RESULT, _RESULT, documents.result_of)
+    """Return the result, measured and judged from the raw output, now or before.
+
+    Of a run with a plug-in that this lab does not have, return the result recorded at its end, and
+    add a warning. ``MissingPluginError``: it has none.
+    """
+    try:
+        return _kept(store, judgements.RESULT, _RESULT, documents.result_of)
+    except MissingPluginError as error:
+        recorded = store.load_result()
+        if recorded is None:
+            where = f"nothing can be made of the run '{store.directory}'"
+            raise MissingPluginError(f"{where}: {error.message}", hint=error.hint) from error
+        store.note(
+            f"the run '{store.directory}' has the values and verdicts recorded at its end:"
+            f" {error.message}"
+        )
+        here = recorded.run.model_copy(update={"directory": str(store.directory)})
+        return recorded.model_copy(update={"run": here})
 
 
 def keep(store: RunStore, result: Result) -> None:
@@ -39,7 +56,10 @@ def keep(store: RunStore, result: Result) -> None:
 
 
 def explanation_of_run(store: RunStore) -> tuple[CellExplanation, ...]:
-    """Explain every cell of a run, with measured values and the members' counters."""
+    """Explain every cell of a run, with measured values and the members' counters.
+
+    ``MissingPluginError``: it has a plug-in that this lab does not have.
+    """
     return _kept(
         *(store, judgements.EXPLANATION, _EXPLANATIONS),
         lambda run: explain.explanation_of_run(run, result_of),

@@ -26,8 +26,8 @@ from lab.core.units import format_seconds, shortened
 from lab.host.system import files, untrusted
 from lab.model.matrix.record import JobState, MatrixResult
 from lab.model.result.document import CellResult, Outcome, Result, RunState
-from lab.model.result.explanation import Explanation
-from lab.model.result.measurement import Check
+from lab.model.result.explanation import CellExplanation, Explanation
+from lab.model.result.measurement import Check, Series
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
 from lab.plugins.workloads._suites import COLOUR
@@ -59,7 +59,7 @@ def page_of(store: RunStore, lab: str = "lab", typed: tuple[str, str] | None = N
     run, result = store.load_run(), result_of(store)
     scenario, name = typed or typed_names(store)
     results = {cell.id: cell for cell in result.cells}
-    explained = {cell.id: cell.workloads for cell in explanation_of_run(store)}
+    explained = {cell.id: cell.workloads for cell in _explained(store)}
     tests = tests_of_run(store, result)
     return Page(
         result=result,
@@ -71,7 +71,7 @@ def page_of(store: RunStore, lab: str = "lab", typed: tuple[str, str] | None = N
         claims=run.claims,
         cells=tuple(
             _cell(
-                *(store, seeds, results[seeds[0].id], explained[seeds[0].id]),
+                *(store, seeds, results[seeds[0].id], explained.get(seeds[0].id, ())),
                 [t for t in tests if t.cell == seeds[0].id],
                 again(seeds[0], seeds[0], run, scenario, lab),
             )
@@ -129,7 +129,7 @@ def _cell(
         series=tuple(
             one if len(seeds) == 1 else one.model_copy(update={"trial": number})
             for number, (seed, own) in enumerate(zip(seeds, raws, strict=True), 1)
-            for one in measure.series(seed.cell, own)
+            for one in _series(seed.cell, own)
         ),
         sync=measure.sync_seen(stored.cell, raw),
         commands=cell_script(procedure) if procedure else "",
@@ -138,6 +138,21 @@ def _cell(
         failures=(*failures, *ended),
         attempts=() if failed else tuple(attempts),
     )
+
+
+def _explained(store: RunStore) -> tuple[CellExplanation, ...]:
+    """Explain a run's cells; empty: it has a plug-in that this lab does not have."""
+    try:
+        return explanation_of_run(store)
+    except catalog.MissingPluginError:
+        return ()
+
+
+def _series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
+    try:
+        return measure.series(cell, raw)
+    except catalog.MissingPluginError:
+        return ()
 
 
 def _failed_raw(

@@ -72,6 +72,7 @@ class RunStore:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.files = RunFiles(directory)
+        self._notes: list[str] = []
 
     @classmethod
     def create(cls, scenario: str, text: str, out: Path | None = None) -> RunStore:
@@ -244,8 +245,13 @@ class RunStore:
         return tuple(self.directory / "cells" / f".{cell_id}.{number}" for number in numbers)
 
     def warnings(self) -> tuple[str, ...]:
-        """Return one warning about the files that could not be read so far; empty: all could."""
-        return self.files.warnings()
+        """Return what is wrong with the run, and one warning about files that could not be read."""
+        return (*self._notes, *self.files.warnings())
+
+    def note(self, sentence: str) -> None:
+        """Add a sentence to the warnings, once."""
+        if sentence not in self._notes:
+            self._notes.append(sentence)
 
     def save_report(self, text: str) -> Path:
         """Store the run's report; return its path."""
