@@ -33,7 +33,14 @@ from lab.model.result.document import (
     Outcome,
     Part,
 )
-from lab.model.result.measurement import AT_REST, GUEST_CPU, STEADY_STATE, UNCONTENDED, Check
+from lab.model.result.measurement import (
+    AT_REST,
+    GUEST_CPU,
+    NUMBERS,
+    STEADY_STATE,
+    UNCONTENDED,
+    Check,
+)
 from lab.model.scenario.claim import (
     Bound,
     Claim,
@@ -563,6 +570,10 @@ def _measured(value: Value, cell: JudgedCell) -> Estimate:
                 f"'{few.workload}' made {few.requests:,} requests in a trial of the cell"
                 f" {result.id}, and {few.metric} needs {few.needed:,}: make it longer",
             )
+    for check in result.checks:
+        absurd = check.name == NUMBERS and check.workload == value.workload
+        if absurd and check.detail.startswith(f"{value.metric} of "):
+            raise _MissingError(Verdict.INCONCLUSIVE, f"in the cell {result.id} {check.detail}")
     if any(measurement.workload == value.workload for measurement in result.measurements):
         raise _MissingError(
             Verdict.NOT_TESTED,

@@ -22,6 +22,7 @@ from lab.model.result.measurement import (
     AT_REST,
     BITMAP_UPDATED,
     GUEST_CPU,
+    NUMBERS,
     STEADY_STATE,
     THROUGHPUT,
     UNCONTENDED,
@@ -47,28 +48,92 @@ SECTOR = 512
 
 
 def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
-    """Return every metric of every workload and fault, one value per trial.
+    """Return every metric of every workload and fault, one value per trial: see `measured`."""
+    return measured(cell, raw)[0]
 
-    ``ToolError``: the output is unreadable. A workload that a fault ended early has no metrics."""
+
+def measured(
+    cell: Cell, raw: Mapping[str, str]
+) -> tuple[tuple[Measurement, ...], tuple[Check, ...]]:
+    """Return every metric of every workload and fault, one value per trial; and a failed check for
+    each metric with a number that no measurement gives.
+
+    Such a metric is left out: without one trial it would be a choice among trials. ``ToolError``:
+    the output is unreadable. A workload that a fault ended early has no metrics.
+    """
     found: list[Measurement] = []
+    wrong: list[Check] = []
     cut = cut_short(cell)
     for number, workload in enumerate(cell.workloads):
         tool = catalog.workload(workload.tool)
         if workload.name not in cut:
-            trials = [
-                tool.parse(
-                    _parameters(tool, of_trial(cell, trial).workloads[number]),
-                    outputs_of(raw, f"{workload.name}.{trial}"),
-                )
-                for trial in range(1, cell.trials + 1)
-            ]
+            trials = _trials(cell, number, raw)
             few = {u.metric for u in _unsupported(cell, number, raw)}
-            found += _each(workload.name, [m for m in tool.metrics if m.name not in few], trials)
+            metrics = [m for m in tool.metrics if m.name not in few]
+            found += _each(workload.name, metrics, trials)
+            wrong += _left_out(workload.name, metrics, trials)
     for fault in cell.faults:
-        metrics = (*COMMON, *catalog.fault_kind(fault.fault).metrics)
+        every = (*COMMON, *catalog.fault_kind(fault.fault).metrics)
         trials = [_of_fault(cell, fault, raw, trial) for trial in range(1, cell.trials + 1)]
-        found += _each(fault.name, metrics, trials)
-    return tuple(found)
+        found += _each(fault.name, every, trials)
+        wrong += _left_out(fault.name, every, trials)
+    return tuple(found), tuple(wrong)
+
+
+def _trials(cell: Cell, number: int, raw: Mapping[str, str]) -> list[Mapping[str, float]]:
+    """Return the metrics of each trial of a workload."""
+    name, tool = cell.workloads[number].name, catalog.workload(cell.workloads[number].tool)
+    found: list[Mapping[str, float]] = []
+    for trial in range(1, cell.trials + 1):
+        parameters = _parameters(tool, of_trial(cell, trial).workloads[number])
+        try:
+            found.append(tool.parse(parameters, outputs_of(raw, f"{name}.{trial}")))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ToolError(
+                f"the output of {name}, trial {trial}, has numbers that make no sense:"
+                f" {type(error).__name__}: {error}"
+            ) from error
+    return found
+
+
+def _left_out(
+    name: str, metrics: Sequence[Metric], trials: Sequence[Mapping[str, float]]
+) -> list[Check]:
+    return [
+        Check(
+            name=NUMBERS,
+            passed=False,
+            detail=f"{metric.name} of {name} is left out: it is {trials[bad][metric.name]:g} in"
+            f" trial {bad + 1}",
+            workload=name,
+        )
+        for metric in metrics
+        if (bad := _absurd(metric, trials)) is not None
+    ]
+
+
+SMALLEST: Final = 1e-12
+LARGEST: Final = 1e21
+"""Values that are measured are 0 or between these: a picosecond, and a thousand exabytes (per
+second). Arithmetic with others ends in infinities."""
+
+
+def _absurd(metric: Metric, trials: Sequence[Mapping[str, float]]) -> int | None:
+    """Return the first trial with a number that no measurement gives; ``None``: there is none."""
+    for number, trial in enumerate(trials):
+        value = trial.get(metric.name, 1.0)
+        # Levels and layouts of md may be negative: -1 is linear.
+        size = abs(value) if metric.unit == "1" else value
+        if size != 0 and not SMALLEST <= size <= LARGEST:
+            return number
+        # A rate over an endless time.
+        if (
+            size == 0
+            and metric.kind is MetricKind.TIMED
+            and any(v > LARGEST for v in trial.values())
+        ):
+            return number
+    return None
 
 
 def unsupported(cell: Cell, raw: Mapping[str, str]) -> tuple[Unsupported, ...]:
@@ -170,7 +235,7 @@ def _each(
     found = []
     for metric in metrics:
         values = tuple(trial[metric.name] for trial in trials if metric.name in trial)
-        if values:
+        if values and _absurd(metric, trials) is None:
             found.append(
                 Measurement(workload=name, metric=metric.name, unit=metric.unit, values=values)
             )
@@ -349,9 +414,9 @@ def _disks(text: str, serials: Sequence[str]) -> dict[str, _Looked]:
         words = line.split()
         if len(words) == 3 and words[0] == "disk":
             devices[words[2]] = words[1]
-        elif len(words) == 7 and words[0] == "requests" and all(w.isdecimal() for w in words[2:]):
+        elif len(words) == 7 and words[0] == "requests" and all(map(_is_count, words[2:])):
             driver[words[1]] = int(words[3]) + int(words[6])  # zeros are writes of the kernel
-        elif len(words) >= 14 and all(w.isdecimal() for w in (*words[:2], *words[3:])):
+        elif len(words) >= 14 and all(map(_is_count, (*words[:2], *words[3:]))):
             if words[2] in devices:
                 kernel[words[2]] = [int(w) for w in words[3:]]
             if disk := _disk_of(words[2], devices):
@@ -512,7 +577,7 @@ def _busy_share(raw: Mapping[str, str], tag: str) -> float | None:
     ticks = []
     for moment in ("before", "after"):
         words = raw.get(f"{tag}.{moment}.txt", "").partition("\n")[0].split()
-        if words[:1] != ["cpu"] or not all(w.isdecimal() for w in words[1:]) or len(words) < 9:
+        if words[:1] != ["cpu"] or not all(map(_is_count, words[1:])) or len(words) < 9:
             return None
         ticks.append([int(w) for w in words[1:9]])
     passed = [after - before for before, after in zip(*ticks, strict=True)]
@@ -570,15 +635,22 @@ def _waiting(text: str) -> float | None:
     return pairs["wait"] / max(pairs["seconds"], 1e-9)
 
 
+def _is_count(word: str) -> bool:
+    """Return whether this is one of the kernel's counters, which have 64 bits."""
+    return word.isdecimal() and len(word) <= 20
+
+
 def _pressure(text: str) -> dict[str, float]:
     """Parse ``key=value`` lines with numbers; skip others."""
     found = {}
     for line in text.splitlines():
         key, equals, value = line.partition("=")
         try:
-            found[key] = float(value) if equals else 0.0
+            number = float(value) if equals else 0.0
         except ValueError:
             continue
+        if 0 <= number <= LARGEST:  # neither NaN nor infinite
+            found[key] = number
     return found
 
 

@@ -152,7 +152,23 @@ def tests_of_run(store: RunStore, result: Result) -> tuple[SuiteTest, ...]:
 def _cell(
     store: RunStore, stored: StoredCell, run: StoredRun, missing: str
 ) -> tuple[JudgedCell, Mapping[str, str]]:
-    """Return a cell's result, and its raw output."""
+    """Return a cell's result, and its raw output. A cell with absurd values has failed."""
+    try:
+        return _known(store, stored, run, missing)
+    except _ABSURD as error:
+        first = (str(error).splitlines() or [""])[0]
+        reason = f"nothing can be made of its files: {type(error).__name__}: {first}"
+        failed = CellResult(
+            id=stored.id, axes=stored.cell.axes, outcome=Outcome.FAILED, reason=reason
+        )
+        return JudgedCell(
+            result=failed, fields=dict(stored.cell.axes), published=stored.published
+        ), {}
+
+
+def _known(
+    store: RunStore, stored: StoredCell, run: StoredRun, missing: str
+) -> tuple[JudgedCell, Mapping[str, str]]:
     finished = store.load_cell(stored.id)
     if finished is None:
         outcome = StoredOutcome(outcome=Outcome.SKIPPED, reason=missing)
@@ -183,7 +199,7 @@ def _cell(
     shares: dict[str, float] = {}
     if outcome.outcome is Outcome.DONE:
         try:
-            found = measure.measurements(stored.cell, raw)
+            found, wrong = measure.measured(stored.cell, raw)
             counted = measure.counters(stored.cell, raw)
         except ToolError as error:
             result = result.model_copy(update={"outcome": Outcome.FAILED, "reason": error.message})
@@ -202,6 +218,7 @@ def _cell(
                 *result.checks,
                 *measure.bitmap_updated(shares, updates),
                 *measure.steady_state(stored.cell, raw),
+                *wrong,
             )
             result = result.model_copy(
                 update={

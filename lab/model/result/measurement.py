@@ -124,6 +124,8 @@ STEADY_STATE = "steady_state"
 """Name of the check that a workload's speed was steady in some of its rounds."""
 AT_REST = "at_rest"
 """Name of the check that a workload began with empty buckets, caches and backlogs, and md idle."""
+NUMBERS = "numbers"
+"""Name of the check that a metric's numbers can be measured values. One that fails has no value."""
 BITMAP_UPDATED = "bitmap_updated"
 """Name of the check that a cell's writes made md write the bitmap often enough to measure."""
 
