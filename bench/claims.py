@@ -33,14 +33,15 @@ from pydantic import ValidationError
 from bench.stored import LAB, ROOT, Command, arguments, finished, run_missing
 from lab.analysis.answer import answer
 from lab.analysis.judge import in_words
+from lab.compile.cell.metrics import metrics_of
 from lab.compile.guest.seeds import seeds_of
 from lab.compile.scenario.document import compile_scenario
 from lab.core import yaml
 from lab.core.base import Model
 from lab.core.errors import LabError
-from lab.core.units import format_figure, format_times
-from lab.model.result.document import Basis, CellClock, ClaimResult, Part
-from lab.model.scenario.claim import Bound, Claim, Expectation, Verdict
+from lab.core.units import format_times, format_value
+from lab.model.result.document import Basis, CellClock, ClaimResult, ComparedValue, Part
+from lab.model.scenario.claim import Bound, Claim, Expectation, Value, Verdict
 from lab.plugins import catalog
 from lab.results.documents import result_of
 from lab.run.preparation.suites import wanting
@@ -117,6 +118,17 @@ class Told(Model):
     row: Row | None = None
     changed: bool = False
     """Its expectation is not the one that was judged."""
+    units: Mapping[tuple[str, str], str] = {}
+    """Units by workload and metric."""
+
+    def unit(self, value: Value | ComparedValue) -> str:
+        """The unit of one of its values."""
+        return self.units.get((value.workload, value.metric), "")
+
+    def with_units(self, result: ClaimResult) -> ClaimResult:
+        """Return its result with the units of its values, which earlier versions did not store."""
+        values = (v.model_copy(update={"unit": self.unit(v)}) for v in result.values)
+        return result.model_copy(update={"values": tuple(values)})
 
     @property
     def verdict(self) -> str:
@@ -226,11 +238,13 @@ def told(data: Data) -> list[Told]:
     rows = {(run.scenario, row.claim.id): row for run in data.runs for row in run.rows}
     found = []
     for name, path in sorted(catalog.scenarios().items()):
-        for claim in compile_scenario(path).scenario.claims:
+        compiled = compile_scenario(path)
+        units = {key: metric.unit for key, metric in metrics_of(compiled.base).items()}
+        for claim in compiled.scenario.claims:
             row = rows.get((name, claim.id))
             changed = row is not None and row.expect != claim.expect
             kept = None if changed else row
-            found.append(Told(scenario=name, claim=claim, row=kept, changed=changed))
+            found.append(Told(scenario=name, claim=claim, row=kept, changed=changed, units=units))
     return found
 
 
@@ -332,7 +346,7 @@ def _answered(post: Post, every: Sequence[Told]) -> tuple[str, ...]:
             verdict=Verdict.NOT_TESTED,
             reason="it was not run",
         )
-        found.append(one.row.claim if one.row else missing)
+        found.append(one.with_units(one.row.claim) if one.row else missing)
     order = list(post.answer)
     claims.sort(key=lambda claim: order.index(claim.id) if claim.id in order else len(order))
     return answer(post.question, claims, found).sentences
@@ -362,22 +376,22 @@ def cells(one: Told) -> tuple[str, ...]:
     quote = f"“{_flat(claim.quote)}”" if claim.quote else ""
     source = ": ".join(text for text in (claim.source, quote) if text)
     says = claim.says + (f" ({source})" if source else "")
-    published = "" if claim.published is None else _of_claim(claim, claim.published)
+    published = "" if claim.published is None else _of_claim(one, claim.published)
     why = _flat(claim.why or "")
     if row is None:
         changed = "Its bound was changed after its last run. " if one.changed else ""
-        first = (claim.id, says, published, "", "", in_words(claim), one.verdict)
+        first = (claim.id, says, published, "", "", in_words(claim, one.units), one.verdict)
         return (*first, "", "", "", "", changed + why, one.scenario)
     result = row.claim
     part = deciding(result)
-    theory = "" if result.predicted is None else _of_claim(claim, result.predicted)
+    theory = "" if result.predicted is None else _of_claim(one, result.predicted)
     if result.verdict not in DECIDED:
         why = f"Open: {result.reason}. {why}".strip()
     elif same := NO_DIFFERENCE.search(result.reason or ""):
         why = f"{same[0].capitalize()}. {why}".strip()
     return (
         *(claim.id, says, published, _measured(one)),
-        interval_text(claim, part) if part else "",
+        interval_text(one, part) if part else "",
         *((result.expected or "") + margin_text(claim, part), one.verdict),
         trials_text(part) if part else "",
         _ranges(row.seeds),
@@ -418,14 +432,15 @@ def _beyond(part: Part) -> float:
     return max(logs, default=0.0)
 
 
-def interval_text(claim: Claim, part: Part) -> str:
+def interval_text(one: Told, part: Part) -> str:
     """Return a comparison's interval with its unit."""
     if part.low is None or part.high is None:
         return "unknown"
     if part.low == part.high and part.basis in (Basis.COUNTED, Basis.FIXED):
         return "exact"
-    if isinstance(claim.expect, Bound):
-        low, high = (format_figure(claim.expect.value.metric, v) for v in (part.low, part.high))
+    if isinstance(one.claim.expect, Bound):
+        unit = one.unit(one.claim.expect.value)
+        low, high = (format_value(v, unit) for v in (part.low, part.high))
         return low if low == high else f"{low} – {high}"
     low, high = format_times(part.low), format_times(part.high)
     return f"{low} times" if low == high else f"{low} – {high} times"
@@ -441,17 +456,17 @@ def _measured(one: Told) -> str:
     """Return the measured values with their units."""
     if one.row is None or one.row.claim.measured is None:
         return ""
-    values = [format_figure(v.metric, v.measured) for v in one.row.claim.values]
+    values = [format_value(v.measured, one.unit(v)) for v in one.row.claim.values]
     said = ", ".join(values[:VALUES]) + (", …" if len(values) > VALUES else "")
     if one.claim.expect.kind == "ratio":
         return f"{format_times(one.row.claim.measured)} times ({said})"
     return said
 
 
-def _of_claim(claim: Claim, value: float) -> str:
-    if claim.expect.kind == "ratio":
+def _of_claim(one: Told, value: float) -> str:
+    if one.claim.expect.kind == "ratio":
         return f"{format_times(value)} times"
-    return format_figure(claim.values[0].metric, value)
+    return format_value(value, one.unit(one.claim.values[0]))
 
 
 def _ranges(seeds: Sequence[int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from lab.core.units import format_figure, format_times
+from lab.core.units import format_times, format_value, format_values
 from lab.model.result.document import Answer, ClaimResult, ComparedValue
 from lab.model.scenario.claim import Bound, Claim, Monotonic, Order, Ratio, Same, Verdict, names_in
 
@@ -86,13 +86,13 @@ def _texts(claim: Claim, found: ClaimResult) -> dict[str, str]:
     values = found.values
     if not values or found.measured is None:
         return {}
-    texts = [format_figure(value.metric, value.measured) for value in values]
+    texts = shown_values(values)
     words: dict[str, str] = {}
     match claim.expect:
         case Bound():
-            words["value"] = texts[0]
+            words["value"] = found.shown or texts[0]
             if claim.published is not None:
-                words["published"] = format_figure(values[0].metric, claim.published)
+                words["published"] = format_value(claim.published, values[0].unit)
         case Ratio():
             words |= dict(zip(("of", "to"), texts, strict=True))
             words |= _quotient(found.measured)
@@ -105,6 +105,15 @@ def _texts(claim: Claim, found: ClaimResult) -> dict[str, str]:
             words |= {str(number): text for number, text in enumerate(texts, 1)}
             words |= _quotient(_divided(values[0], values[-1]))
     return words
+
+
+def shown_values(values: Sequence[ComparedValue]) -> list[str]:
+    """Return values as text; those of one unit have as many digits as differ."""
+    units = {value.unit for value in values}
+    if len(units) != 1:
+        return [format_value(value.measured, value.unit) for value in values]
+    (unit,) = units
+    return format_values([value.measured for value in values], unit)
 
 
 def _times(quotient: float) -> str:

@@ -21,8 +21,9 @@ from lab.analysis.counted import WRITES, counts_of
 from lab.analysis.estimate import Estimate, Kind, look_for, quotient
 from lab.analysis.margin import MARGIN
 from lab.analysis.sequential import look_after
+from lab.compile.cell.metrics import COUNTS
 from lab.core.statistics import Spread, pooled
-from lab.core.units import format_figure, format_times
+from lab.core.units import apart, format_times, format_value, format_values
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
 from lab.model.result.document import (
     Basis,
@@ -91,6 +92,8 @@ class JudgedCell:
     """By workload and metric: relative distance of neighbouring values, if the tool has steps."""
     counted: frozenset[tuple[str, str]] = frozenset()
     """Workload and metric of its counted values."""
+    units: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Unit of each value that it can have, by workload and metric."""
     kinds: Mapping[tuple[str, str], Kind] = field(default_factory=dict)
     """Spread between trials of all cells of the same kind, by workload and metric."""
 
@@ -99,10 +102,28 @@ def judge(claims: Sequence[Claim], cells: Sequence[JudgedCell]) -> tuple[ClaimRe
     """Return a verdict for every claim, in order, with theory's value for each."""
     said = [_as_predicted(cell) for cell in cells]
     known = _with_kinds(cells)
+    units = _units(cells)
     return tuple(
-        _judge(claim, known).model_copy(update={"predicted": _predicted(claim, said)})
+        _judge(claim, known, units).model_copy(update={"predicted": _predicted(claim, said)})
         for claim in claims
     )
+
+
+Units = Mapping[tuple[str, str], str]
+"""Units by workload and metric."""
+
+
+def _units(cells: Sequence[JudgedCell]) -> Units:
+    found: dict[tuple[str, str], str] = {}
+    for cell in cells:
+        found |= cell.units
+        found |= {(m.workload, m.metric): m.unit for m in cell.result.measurements}
+    return found
+
+
+def _unit_of(value: Value, units: Units) -> str:
+    counter = COUNTS.get(value.metric)
+    return counter.unit if counter else units.get((value.workload, value.metric), "")
 
 
 def wanted(claims: Sequence[Claim], cells: Sequence[JudgedCell]) -> dict[str, int]:
@@ -193,15 +214,15 @@ FIRST_SEED: Final = 1
 def _predicted(claim: Claim, cells: Sequence[JudgedCell]) -> float | None:
     """Return the claim's value by theory; ``None``: theory does not cover all of it."""
     try:
-        return _hold(claim, cells).measured
+        return _hold(claim, cells, {}).measured
     except _MissingError:
         return None
 
 
-def _judge(claim: Claim, cells: Sequence[JudgedCell]) -> ClaimResult:
-    expected = in_words(claim)
+def _judge(claim: Claim, cells: Sequence[JudgedCell], units: Units) -> ClaimResult:
+    published = _text_of(claim, claim.published, units)
     try:
-        found = _hold(claim, cells)
+        found = _hold(claim, cells, units)
         _one_sided(claim, cells, found.parts)
     except _MissingError as missing:
         return ClaimResult(
@@ -209,8 +230,9 @@ def _judge(claim: Claim, cells: Sequence[JudgedCell]) -> ClaimResult:
             says=claim.says,
             verdict=missing.verdict,
             published=claim.published,
-            expected=expected,
+            expected=in_words(claim, units),
             reason=str(missing),
+            shown_published=published,
         )
     holds, reason = _all([part.holds for part in found.parts]), found.said
     verdict = _VERDICTS[holds]
@@ -218,7 +240,7 @@ def _judge(claim: Claim, cells: Sequence[JudgedCell]) -> ClaimResult:
         verdict = Verdict.INCONCLUSIVE
         reason += f"; {unshown}"
     elif holds is None:
-        reason += f"; {_why_open(claim, found.parts, cells)}"
+        reason += f"; {_why_open(claim, found.parts, cells, units)}"
     elif not holds and (share := _guest_share(claim, found.measured, cells)):
         verdict = Verdict.INCONCLUSIVE
         reason += f"; the guest itself takes up to {share:.0%} of these disks' time for a request"
@@ -230,20 +252,32 @@ def _judge(claim: Claim, cells: Sequence[JudgedCell]) -> ClaimResult:
         verdict=verdict,
         measured=found.measured,
         published=claim.published,
-        expected=expected,
+        expected=in_words(claim, units, found.measured),
+        shown=found.shown,
+        shown_published=published,
         reason=reason,
         parts=found.parts,
-        values=tuple(_compared_value(*one) for one in _compared(claim, cells)),
+        values=tuple(_compared_value(*one, units) for one in _compared(claim, cells)),
     )
 
 
-def _compared_value(value: Value, cell: JudgedCell) -> ComparedValue:
+def _text_of(claim: Claim, number: float | None, units: Units) -> str:
+    """Return a value of a claim, or ratio of values, as text; empty: there is none."""
+    if number is None:
+        return ""
+    if isinstance(claim.expect, Ratio):
+        return f"{format_times(number)} times"
+    return format_value(number, _unit_of(claim.values[0], units))
+
+
+def _compared_value(value: Value, cell: JudgedCell, units: Units) -> ComparedValue:
     return ComparedValue(
         workload=value.workload,
         metric=value.metric,
         disk=value.disk,
         cell=cell.result.id,
         measured=_measured(value, cell).middle,
+        unit=_unit_of(value, units),
     )
 
 
@@ -256,7 +290,9 @@ def _equal(part: Part, margin: float) -> bool:
     return part.model_copy(update=both).holds is True
 
 
-def _why_open(claim: Claim, parts: Sequence[Part], cells: Sequence[JudgedCell]) -> str:
+def _why_open(
+    claim: Claim, parts: Sequence[Part], cells: Sequence[JudgedCell], units: Units
+) -> str:
     """Return why a claim is not decided, and what would decide it."""
     part = next(part for part in parts if part.holds is None)
     trials = f"{part.trials} trial{'' if part.trials == 1 else 's'}"
@@ -279,10 +315,12 @@ def _why_open(claim: Claim, parts: Sequence[Part], cells: Sequence[JudgedCell]) 
     if not part.decidable:
         more = "no further trials can decide it, so many are on both sides"
     used = look_after(part.trials)
-    return (
-        f"too close to tell: after {used} trials it is between {part.low:.4g} and {part.high:.4g};"
-        f" {more}"
-    )
+    bounds = [b for b in (part.at_least, part.at_most) if _is_limit(b)]
+    low, high, *_ = apart([part.low, part.high, *bounds], lambda v, n: f"{v:.{4 + n}g}")
+    if isinstance(claim.expect, Bound):
+        unit = _unit_of(claim.expect.value, units)
+        low, high, *_ = format_values([part.low, part.high, *bounds], unit)
+    return f"too close to tell: after {used} trials it is between {low} and {high}; {more}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,20 +331,23 @@ class _Found:
     measured: float
     """The value to show."""
     said: str
+    shown: str
+    """``measured`` as text."""
     margin: float = 0.0
     """Margin of a direction; 0: the claim is about no direction."""
 
 
-def _hold(claim: Claim, cells: Sequence[JudgedCell]) -> _Found:
+def _hold(claim: Claim, cells: Sequence[JudgedCell], units: Units) -> _Found:
     """Compare; return the parts with the value to show and the measured values in words."""
     match claim.expect:
         case Bound() as bound:
             value = _value(bound.value, cells)
             part = value.part(*limits(bound))
             near = bound.near if bound.within else None
-            off = f", {_percent(part.measured, near)} off" if near else ""
-            said = f"{_show(bound.value, value)} was measured{off}"
-            return _Found(parts=(part,), measured=part.measured, said=said)
+            off = f", {_percent(part.measured, near, bound.within)} off" if near else ""
+            shown, *_ = _bound_texts(bound, units, part.measured)
+            said = f"{shown}{_off(value.part(-inf, inf))} was measured{off}"
+            return _Found(parts=(part,), measured=part.measured, said=said, shown=shown)
         case Ratio() as wanted:
             of, to = _value(wanted.of, cells), _value(wanted.to, cells)
             margin = _margin(claim, cells) if 1 in (wanted.at_least, wanted.at_most) else 0.0
@@ -318,28 +359,42 @@ def _hold(claim: Claim, cells: Sequence[JudgedCell]) -> _Found:
                 low * (1 + margin) if low == 1 else low,
                 high / (1 + margin) if high == 1 else high,
             )
-            times = f"{format_times(part.measured)}{_off(part)}"
-            said = f"{_show(wanted.of, of)} is {times} times {_show(wanted.to, to)}"
-            return _Found(parts=(part,), measured=part.measured, said=said, margin=margin)
+            shown = format_times(part.measured, _more(wanted, part.measured))
+            one, other = _show([wanted.of, wanted.to], [of, to], units, differ=False)
+            said = f"{one} is {shown}{_off(part)} times {other}"
+            return _Found(
+                parts=(part,),
+                measured=part.measured,
+                said=said,
+                shown=f"{shown} times",
+                margin=margin,
+            )
         case Order() as order:
             values = [_value(v, cells) for v in order.values]
             margin = 0.0 if order.margin else _margin(claim, cells)
             least = 1 + (order.margin or margin)
             parts = tuple(_quotient(a, b, least, inf) for a, b in pairwise(values))
-            said = _list(order.values, values)
-            return _Found(parts=parts, measured=values[0].middle, said=said, margin=margin)
+            said = _list(order.values, values, units)
+            measured = values[0].middle
+            shown = _text_of(claim, measured, units)
+            return _Found(parts=parts, measured=measured, said=said, shown=shown, margin=margin)
         case Same() as same:
             values = [_value(v, cells) for v in same.values]
             parts = tuple(_alike(values, same.within))
-            said = _list(same.values, values)
-            return _Found(parts=parts, measured=median(v.middle for v in values), said=said)
+            differ = not all(part.holds for part in parts)
+            said = _list(same.values, values, units, differ=differ)
+            measured = median(v.middle for v in values)
+            shown = _text_of(claim, measured, units)
+            return _Found(parts=parts, measured=measured, said=said, shown=shown)
         case Monotonic() as monotonic:
             values = _along(monotonic, cells)
             signed = values if monotonic.direction == "rising" else values[::-1]
             slack = monotonic.tolerance or 1 - 1 / (1 + _margin(claim, cells))
             parts = tuple(_quotient(b, a, 1 - slack, inf) for a, b in pairwise(signed))
-            said = _list([monotonic.value] * len(values), values)
-            return _Found(parts=parts, measured=values[-1].middle, said=said)
+            said = _list([monotonic.value] * len(values), values, units)
+            measured = values[-1].middle
+            shown = _text_of(claim, measured, units)
+            return _Found(parts=parts, measured=measured, said=said, shown=shown)
         case _:
             assert_never(claim.expect)
 
@@ -643,8 +698,45 @@ def _placed(cells: Sequence[JudgedCell], along: str) -> list[JudgedCell]:
     return [cell for _, cell in sorted(zip(numbers, cells, strict=True), key=lambda at: at[0])]
 
 
-def _show(value: Value, found: Estimate) -> str:
-    return f"{format_figure(value.metric, found.middle)}{_off(found.part(-inf, inf))}"
+def _show(
+    values: Sequence[Value], found: Sequence[Estimate], units: Units, *, differ: bool = True
+) -> list[str]:
+    """Return the values with their errors, with as many digits as ``differ``."""
+    kinds = [_unit_of(value, units) for value in values]
+    middles = [one.middle for one in found]
+    if differ and len(set(kinds)) == 1:
+        texts = format_values(middles, kinds[0])
+    else:
+        texts = [format_value(n, unit) for n, unit in zip(middles, kinds, strict=True)]
+    return [f"{t}{_off(one.part(-inf, inf))}" for t, one in zip(texts, found, strict=True)]
+
+
+def _bound_texts(bound: Bound, units: Units, *measured: float) -> list[str]:
+    """Return measured values and a bound's numbers, with as many digits as differ."""
+    numbers = [n for n in (bound.near, bound.at_least, bound.at_most) if n is not None]
+    unit = _unit_of(bound.value, units)
+    if bound.near is not None and bound.within:  # the difference in percent decides
+        return [format_value(number, unit) for number in (*measured, *numbers)]
+    return format_values([*measured, *numbers], unit)
+
+
+def _more(ratio: Ratio, measured: float) -> int:
+    """Return how many digits more than usual show on which side of its bounds a ratio is."""
+    bounds = [b for b in (ratio.at_least, ratio.at_most) if b is not None]
+
+    def shows(more: int) -> bool:
+        said = float(format_times(measured, more).replace(",", ""))
+        rounded = [float(_bound_text(bound, more)) for bound in bounds]
+        return all(
+            (said < r) == (measured < b) and (said > r) == (measured > b)
+            for r, b in zip(rounded, bounds, strict=True)
+        )
+
+    return next((more for more in range(15) if shows(more)), 0)
+
+
+def _bound_text(bound: float, more: int) -> str:
+    return f"{bound:.{3 + more}g}"
 
 
 def _off(part: Part) -> str:
@@ -655,33 +747,39 @@ def _off(part: Part) -> str:
     return f" ±{off / abs(part.measured):.1%}" if off else ""
 
 
-def _exact(value: Value, figure: float) -> str:
-    return format_figure(value.metric, figure)
-
-
-def _list(values: Sequence[Value], figures: Sequence[Estimate]) -> str:
-    said = [_show(v, f) for v, f in zip(values, figures, strict=True)]
+def _list(
+    values: Sequence[Value], figures: Sequence[Estimate], units: Units, *, differ: bool = True
+) -> str:
+    said = _show(values, figures, units, differ=differ)
     return f"each {said[0]}" if len(set(said)) == 1 < len(said) else ", ".join(said)
 
 
-def _percent(value: float, near: float) -> str:
-    return f"{round((value - near) / near, 3) + 0.0:+.1%}"  # without -0.0%
+def _percent(value: float, near: float, within: float) -> str:
+    """Return a difference, with as many digits as tell it from the allowed one."""
+    off = (value - near) / near
+    digits = next((n for n in range(1, 12) if abs(round(off, n + 2)) != within), 1)
+    if abs(off) == within:
+        digits = 1
+    return f"{round(off, digits + 2) + 0.0:+.{digits}%}"  # without -0.0%
 
 
-def in_words(claim: Claim) -> str:
-    """Return the expectation as a sentence."""
+def in_words(claim: Claim, units: Units, measured: float | None = None) -> str:
+    """Return the expectation as a sentence; its numbers differ from what was measured as text
+    too."""
     match claim.expect:
         case Bound() as bound:
+            beside = () if measured is None else (measured,)
+            texts = _bound_texts(bound, units, *beside)[len(beside) :]
             if bound.near is not None:
-                near = _exact(bound.value, bound.near)
+                near = texts[0]
                 return f"{near} ±{100 * bound.within:.3g}%" if bound.within else f"exactly {near}"
-            low, high = limits(bound)
-            parts = [f"at least {_exact(bound.value, low)}"] if bound.at_least is not None else []
-            parts += [f"at most {_exact(bound.value, high)}"] if bound.at_most is not None else []
+            parts = [f"at least {texts[0]}"] if bound.at_least is not None else []
+            parts += [f"at most {texts[-1]}"] if bound.at_most is not None else []
             return " and ".join(parts)
         case Ratio() as wanted:
-            parts = [f"at least {wanted.at_least:.3g}"] if wanted.at_least is not None else []
-            parts += [f"at most {wanted.at_most:.3g}"] if wanted.at_most is not None else []
+            more = 0 if measured is None else _more(wanted, measured)
+            bounds = (("at least", wanted.at_least), ("at most", wanted.at_most))
+            parts = [f"{words} {_bound_text(b, more)}" for words, b in bounds if b is not None]
             said = f"{' and '.join(parts)} times"
             one, other = wanted.of.workload, wanted.to.workload
             return said if one == other else f"{one} {said} {other}"

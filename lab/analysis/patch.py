@@ -230,7 +230,7 @@ def _value(
     worse = (second.median < first.median) is (better == "higher")
     effect = Effect.WORSE if worse else Effect.BETTER
     disks = len({c.serial for c in a.counters})
-    few = FEW * disks if first.unit == "1" and first.metric in COUNTS else 0
+    few = FEW * disks if first.unit != "B" and first.metric in COUNTS else 0
     apart = min(second.values) > max(first.values) or max(second.values) < min(first.values)
     if kind is MetricKind.COUNTED or (a.clock, b.clock) == (CellClock.SEALED, CellClock.SEALED):
         small = change is not None and abs(change) <= margin

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from typing import Final
@@ -162,29 +162,44 @@ def format_size(size: int) -> str:
     return str(size)
 
 
-def format_rate(rate: float) -> str:
-    """Return bytes per second with three digits, in decimal units like dd and disk vendors."""
-    mega = rate / 10**6
-    if mega >= 1000:
-        return f"{mega / 1000:.2f} GB/s"
-    if mega >= 100:
-        return f"{mega:.0f} MB/s"
-    if mega >= 1:
-        return f"{mega:.1f} MB/s" if mega >= 10 else f"{mega:.2f} MB/s"
-    return f"{_digits(rate / 1000, 3)} kB/s" if rate >= 1000 else f"{_digits(rate, 3)} B/s"
-
-
-def format_amount(size: float) -> str:
-    """Return bytes with three digits, in binary units: ``769 MiB``, ``54 KiB``."""
-    for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+def format_rate(rate: float, more: int = 0) -> str:
+    """Return bytes per second in decimal units like dd and disk vendors: three digits, and ``more``
+    of them."""
+    size = abs(rate)
+    for factor, unit in ((10**9, "GB/s"), (10**6, "MB/s"), (10**3, "kB/s")):
         if size >= factor:
-            return f"{_digits(size / factor, 3)} {unit}"
-    return f"{_digits(size, 3)} B"
+            if more or factor == 10**3 or 100 * factor <= size < 1000 * factor:
+                return f"{_digits(rate / factor, 3 + more)} {unit}"
+            tenths = unit == "MB/s" and size >= 10 * factor
+            return f"{rate / factor:.{1 if tenths else 2}f} {unit}"
+    return f"{_digits(rate, 3 + more)} B/s"
 
 
-def format_times(quotient: float) -> str:
-    """Return a ratio: ``0.568``, ``1.000``, ``2.63``, ``60``."""
-    return f"{quotient:.3f}" if quotient < 2 else _digits(quotient, 3)
+def format_amount(size: float, more: int = 0) -> str:
+    """Return bytes in binary units: ``769 MiB``, ``54 KiB``; three digits, and ``more`` of them."""
+    for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(size) >= factor:
+            return f"{_digits(size / factor, 3 + more)} {unit}"
+    return f"{_digits(size, 3 + more)} B"
+
+
+def format_times(quotient: float, more: int = 0) -> str:
+    """Return a ratio: ``0.568``, ``1.000``, ``2.63``, ``60``; with ``more`` digits."""
+    return f"{quotient:.{3 + more}f}" if quotient < 2 else _digits(quotient, 3 + more)
+
+
+def apart(values: Sequence[float], form: Callable[[float, int], str]) -> list[str]:
+    """Return the values as text, with as many digits as those that differ need to differ.
+
+    ``form`` returns a value with so many more digits than usual.
+    """
+    distinct = len(set(values))
+    texts: list[str] = []
+    for more in range(15):
+        texts = [form(value, more) for value in values]
+        if len(set(texts)) == distinct:
+            break
+    return texts
 
 
 def format_speed(guest: float, host: float) -> str:
@@ -192,27 +207,42 @@ def format_speed(guest: float, host: float) -> str:
     return f"{_digits(guest / host, 2)}×"
 
 
-def format_figure(metric: str, value: float) -> str:
-    """Return a metric's value in the usual unit for its name."""
-    if metric.endswith("throughput"):
-        return format_rate(value)
-    if metric.endswith("seconds"):
-        return format_seconds(value) if value >= 1 or not value else _milliseconds(value)
-    if metric.endswith("iops") or metric == "seeks":
-        return f"{_digits(value, 4)}/s"
-    if "latency" in metric or "clat_" in metric:
-        return f"{_digits(value, 3)} s" if value >= 1 else _milliseconds(value)
-    if metric in ("disk_reads", "disk_writes", "disk_flushes"):
-        return f"{_digits(value, 4)} {metric.removeprefix('disk_')}"
-    if metric.endswith("bytes") or metric in ("allocated", "used", "used_total"):
-        return format_amount(value)
-    return _digits(value, 4)
+def format_value(value: float, unit: str, more: int = 0) -> str:
+    """Return a metric's value with its unit, ``more`` digits longer than usual.
+
+    A count (``1``) has no unit, and any other text stands after the number.
+    """
+    match unit:
+        case "B/s":
+            return format_rate(value, more)
+        case "B":
+            return format_amount(value, more)
+        case "s":
+            return _duration(value, more)
+        case "1/s":
+            return f"{_digits(value, 4 + more)}/s"
+        case "1" | "":
+            return _digits(value, 4 + more)
+        case _:
+            return f"{_digits(value, 4 + more)} {unit}"
 
 
-def _milliseconds(seconds: float) -> str:
-    if 0 < seconds < 1e-4:
-        return f"{_digits(seconds * 1e6, 3)} µs"
-    return f"{_digits(seconds * 1000, 3)} ms"
+def format_values(values: Sequence[float], unit: str) -> list[str]:
+    """Return values of one unit, with as many digits as those that differ need to differ."""
+    return apart(values, lambda value, more: format_value(value, unit, more))
+
+
+def _duration(seconds: float, more: int) -> str:
+    size = abs(seconds)
+    if not size:
+        return format_seconds(0)
+    if size < 1e-4:
+        return f"{_digits(seconds * 1e6, 3 + more)} µs"
+    if size < 1:
+        return f"{_digits(seconds * 1000, 3 + more)} ms"
+    if more:
+        return f"{_digits(seconds, 3 + more)} s"
+    return f"{seconds:.2f}".removesuffix("0") + " s" if size < 9.995 else format_seconds(seconds)
 
 
 def _digits(value: float, count: int) -> str:

@@ -17,6 +17,7 @@ from lab.analysis.margin import margins
 from lab.analysis.noise import disks_of, share_of, spread_of
 from lab.analysis.predict import bitmap_updates, predictions
 from lab.analysis.suites import SuiteCell, SuiteTest, claims_of, tests_of
+from lab.compile.cell.metrics import metrics_of
 from lab.compile.guest.seeds import draws, seeds_of
 from lab.compile.guest.suites import suite_of
 from lab.compile.guest.virtual_time import is_sealed
@@ -241,6 +242,7 @@ def _known(
         margins=margins(stored.cell),
         counted=measure.counted(stored.cell),
         steps=measure.steps(stored.cell),
+        units={key: metric.unit for key, metric in metrics_of(stored.cell).items()},
     )
     return one, raw
 

@@ -237,10 +237,10 @@ def _evidence(found: ClaimResult, claim: Claim | None, cells: Sequence[_Commands
     ``claim``: the scenario's; ``None``: a test of a suite.
     """
     figures = {
-        "expected": found.expected or (in_words(claim) if claim else None),
-        "measured": found.measured,
+        "expected": found.expected or (in_words(claim, {}) if claim else None),
+        "measured": found.shown or found.measured,
         "predicted": found.predicted,
-        "published": found.published,
+        "published": found.shown_published or found.published,
         "source": claim.source if claim else None,
     }
     lines = [f"{name}: {value}\n" for name, value in figures.items() if value is not None]

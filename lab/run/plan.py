@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.analysis.judge import JudgedCell, judge
+from lab.compile.cell.metrics import metrics_of
 from lab.compile.guest.steps import Site
 from lab.compile.plan import planned_guest
 from lab.compile.scenario.document import Compiled
@@ -84,6 +85,7 @@ def prediction_of(compiled: Compiled) -> Result:
             result=predicted(cell_id(cell), cell, systems.kernel_of(cell.guest)),
             fields=fields_of(cell, claims),
             published=True,
+            units={key: metric.unit for key, metric in metrics_of(cell).items()},
         )
         for cell in compiled.cells
     ]

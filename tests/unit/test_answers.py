@@ -161,6 +161,7 @@ def claim(name: str = "twice", **more: object) -> Claim:
 
 def value(measured: float, **more: str) -> ComparedValue:
     made = {"workload": "write", "metric": "throughput", "cell": "c", **more}
+    made.setdefault("unit", {"throughput": "B/s", "seconds": "s"}.get(made["metric"], ""))
     return ComparedValue(**made, measured=measured)  # type: ignore[arg-type]
 
 

@@ -20,6 +20,9 @@ from lab.model.scenario.document import AxisValue
 HOLDS, REFUTED, INCONCLUSIVE, NOT_TESTED = Verdict
 
 
+UNITS = {"throughput": "B/s", "iops": "1/s", "seconds": "s", "used": "B", "intact": "1"}
+
+
 def cell(
     chunk: AxisValue,
     figure: float | None,
@@ -31,7 +34,7 @@ def cell(
 ) -> JudgedCell:
     found: tuple[CellMeasurement, ...] = ()
     if figure is not None:
-        one = {"workload": "write", "metric": metric, "unit": "B/s", "values": (figure,)}
+        one = {"workload": "write", "metric": metric, "unit": UNITS[metric], "values": (figure,)}
         found = (CellMeasurement.model_validate({**one, "median": figure}),)
     fields = {"array.chunk": chunk}
     result = CellResult(
@@ -229,7 +232,7 @@ def test_a_single_cell_is_decided_after_17_trials_by_all_its_values() -> None:
     values[3] = 9.9e6
     (open_,) = judge([FLOOR], [seeded(A, *values)])
     assert open_.verdict is INCONCLUSIVE
-    assert "after 17 trials it is between 9.9e+06 and" in open_.reason
+    assert "after 17 trials it is between 9.90 MB/s and" in open_.reason
     assert "the next look is after 24 trials" in open_.reason
 
 
@@ -405,7 +408,7 @@ def test_bounds_are_numbers() -> None:
     ],
 )
 def test_expectations_are_said_in_words(expectation: Claim, words: str) -> None:
-    assert in_words(expectation) == words
+    assert in_words(expectation, {("write", "throughput"): "B/s"}) == words
 
 
 def test_what_was_measured_stands_in_the_reason() -> None:
@@ -429,7 +432,7 @@ def test_reasons_have_units_and_say_what_is_alike_once() -> None:
     (told,) = judge([exactly], [cell(A, 1.0, metric="intact")])
     assert (told.reason, told.expected) == ("1 was measured", "exactly 1")
     other = {**slow, "workload": "rewrite"}
-    words = in_words(claim(kind="ratio", of=fast, to=other, at_most=2))
+    words = in_words(claim(kind="ratio", of=fast, to=other, at_most=2), {})
     assert words == "write at most 2 times rewrite"
 
 
@@ -605,6 +608,61 @@ def test_writes_that_may_be_flushes_decide_nothing(
         assert verdict(bound, cells[0]) is wanted
     known = counts_of(cells[0].result, "write", "disk_writes")
     assert known == (() if expected is INCONCLUSIVE else (4.0,))
+
+
+@pytest.mark.parametrize("unit", ["B", "B/s", "1/s", "s", "1", "sectors"])
+@pytest.mark.parametrize("limit", [6144.0 * 2**30, 10.0, 0.25])
+@pytest.mark.parametrize("off", [1e-2, 1e-4, 1e-6, 1e-8, 0.0])
+@pytest.mark.parametrize("kind", ["at_least", "at_most", "near"])
+def test_a_value_is_written_so_that_it_shows_the_verdict(
+    unit: str, limit: float, off: float, kind: str
+) -> None:
+    """The reason and the expectation of a refuted claim never have the same text."""
+    measured = limit * (1 + off if kind == "at_most" else 1 - off)
+    more = {"within": 0.0} if kind == "near" else {}
+    bound = claim(kind="bound", value=value(A), **{kind: limit}, **more)
+    plain = cell(A, measured, noise=1e-12)
+    own = tuple(m.model_copy(update={"unit": unit}) for m in plain.result.measurements)
+    result = plain.result.model_copy(update={"measurements": own})
+    (found,) = judge([bound], [replace(plain, result=result, counted=frozenset({WRITE}))])
+    assert found.verdict is (REFUTED if off else HOLDS)
+    assert found.expected is not None
+    expected = found.expected.removeprefix(
+        {"at_least": "at least ", "at_most": "at most ", "near": "exactly "}[kind]
+    )
+    assert (found.shown == expected) is (off == 0)
+    assert found.reason.startswith(found.shown)
+
+
+WRITE = ("write", "throughput")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "least", "times", "bound"),
+    [
+        (149.99, 100.0, 1.5, "1.4999", "1.5"),
+        (150.0, 100.0, 1.5, "1.500", "1.5"),
+        (2.6249, 1.0, 2.63, "2.62", "2.63"),
+        (18.0, 10.0, 1.5, "1.800", "1.5"),
+    ],
+)
+def test_a_ratio_is_written_so_that_it_shows_the_verdict(
+    one: float, other: float, least: float, times: str, bound: str
+) -> None:
+    ratio = claim(kind="ratio", of=value(A), to=value(B), at_least=least)
+    cells = [replace(cell(c, v), counted=frozenset({WRITE})) for c, v in ((A, one), (B, other))]
+    (found,) = judge([ratio], cells)
+    assert found.verdict is (HOLDS if one / other >= least else REFUTED)
+    assert found.shown == f"{times} times"
+    assert found.expected == f"at least {bound} times"
+
+
+def test_values_in_order_are_written_with_as_many_digits_as_differ() -> None:
+    order = claim(kind="order", values=[value(A), value(B)])
+    cells = [replace(cell(c, v), counted=frozenset({WRITE})) for c, v in ((A, 1e7), (B, 1.00001e7))]
+    (found,) = judge([order], cells)
+    assert found.verdict is REFUTED
+    assert found.reason.startswith("10.0000 MB/s, 10.0001 MB/s") or "10.0001 MB/s" in found.reason
 
 
 def test_counts_that_differ_between_trials_are_a_range() -> None:

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.core.units import (
-    format_figure,
     format_rate,
     format_seconds,
     format_size,
     format_times,
+    format_value,
+    format_values,
     parse_rate,
     parse_seconds,
     parse_size,
@@ -117,28 +118,44 @@ def test_figures_are_written_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "value", "said"),
+    ("unit", "value", "said"),
     [
-        ("read_throughput", 7_043_072.0, "7.04 MB/s"),
-        ("sync_seconds", 0.380249, "380 ms"),
-        ("seconds", 0.0, "0.0 s"),
-        ("write_seconds", 5.738278, "5.7 s"),
-        ("iops", 25.04, "25.04/s"),
-        ("iops", 12345.6, "12,346/s"),
-        ("seeks", 13.9, "13.9/s"),
-        ("write_max_latency", 1.445, "1.45 s"),
-        ("clat_p50", 0.0359, "35.9 ms"),
-        ("disk_read_bytes", 806_500_352.0, "769 MiB"),
-        ("used", 93_143_040.0, "88.8 MiB"),
-        ("written_bytes", 55_296.0, "54 KiB"),
-        ("cache_lost_bytes", 12.0, "12 B"),
-        ("disk_flushes", 960.0, "960 flushes"),
-        ("mismatch_cnt", 8.0, "8"),
-        ("dirty_bits", 304.0, "304"),
+        ("B/s", 7_043_072.0, "7.04 MB/s"),
+        ("B/s", 16_130_000.0, "16.1 MB/s"),
+        ("s", 0.380249, "380 ms"),
+        ("s", 0.0, "0.0 s"),
+        ("s", 5.738278, "5.74 s"),
+        ("s", 1.445, "1.45 s"),
+        ("s", 26.2, "26 s"),
+        ("s", 192.0, "3 min 12 s"),
+        ("s", 0.0359, "35.9 ms"),
+        ("s", 2.19e-5, "21.9 µs"),
+        ("1/s", 25.04, "25.04/s"),
+        ("1/s", 1032.0, "1032/s"),
+        ("1/s", 12345.6, "12,346/s"),
+        ("B", 806_500_352.0, "769 MiB"),
+        ("B", 55_296.0, "54 KiB"),
+        ("B", 12.0, "12 B"),
+        ("flushes", 960.0, "960 flushes"),
+        ("sectors", 8.0, "8 sectors"),
+        ("°C", 41.5, "41.5 °C"),
+        ("1", 304.0, "304"),
+        ("", 304.0, "304"),
     ],
 )
-def test_a_figure_has_the_unit_of_its_metric(metric: str, value: float, said: str) -> None:
-    assert format_figure(metric, value) == said
+def test_a_value_is_written_by_its_unit(unit: str, value: float, said: str) -> None:
+    assert format_value(value, unit) == said
+
+
+@pytest.mark.parametrize("unit", ["B/s", "1/s", "s", "B", "1", "sectors", "°C"])
+@pytest.mark.parametrize("value", [3.0, 70.0, 6144.0 * 2**30, 0.25, 1e7, 123456789.0])
+@pytest.mark.parametrize("off", [1e-3, 1e-5, 1e-7, 1e-9, 1e-11])
+def test_values_that_differ_are_written_differently(unit: str, value: float, off: float) -> None:
+    """An array of 6144 GiB that is one chunk too small was "6144 GiB", and "expected 6144 GiB"."""
+    texts = format_values([value, value * (1 + off), value * (1 - off), value], unit)
+    assert len(set(texts)) == 3
+    assert texts[0] == texts[-1]
+    assert format_values([value, value], unit) == [format_value(value, unit)] * 2
 
 
 def test_a_quotient_has_as_many_digits_as_can_matter() -> None:

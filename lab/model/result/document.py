@@ -295,6 +295,8 @@ class ComparedValue(Model):
     """The cell's id."""
     measured: float
     """In the metric's unit."""
+    unit: str = ""
+    """Empty in results of earlier versions."""
 
 
 class ClaimResult(Model):
@@ -309,6 +311,11 @@ class ClaimResult(Model):
     published: float | None = None
     expected: str | None = None
     """The expectation in words."""
+    shown: str = ""
+    """``measured`` as text, with as many digits as tell it from the expectation's limits. Empty:
+    nothing was measured, or the result is one of an earlier version."""
+    shown_published: str = ""
+    """``published`` in the same form."""
     reason: str = ""
     parts: tuple[Part, ...] = ()
     """Every comparison that it consists of. It holds if all do, and is refuted if one is wholly

@@ -39,12 +39,12 @@ def _counted(name: str, unit: str) -> Metric:
 DISK_READ_BYTES = _counted("disk_read_bytes", "B")
 DISK_WRITTEN_BYTES = _counted("disk_written_bytes", "B")
 COUNTERS = (
-    _counted("disk_reads", "1"),
+    _counted("disk_reads", "reads"),
     DISK_READ_BYTES,
-    _counted("disk_writes", "1"),
+    _counted("disk_writes", "writes"),
     DISK_WRITTEN_BYTES,
-    _counted("disk_flushes", "1"),
-    _counted("disk_discards", "1"),
+    _counted("disk_flushes", "flushes"),
+    _counted("disk_discards", "discards"),
     _counted("disk_discarded_bytes", "B"),
 )
 """Counters of the disks during a workload, for every tool: sums over all disks.
@@ -52,6 +52,10 @@ COUNTERS = (
 ``disk_writes``: requests with data. ``disk_flushes``: flush commands; ``fsync`` calls that wait
 together share one.
 """
+
+
+PREDICTED = {m.name: m for m in (THROUGHPUT, SECONDS, IOPS, LATENCY, *COUNTERS)}
+"""The metrics of predictions and calibrations, by name."""
 
 
 class Measurement(Model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lab.core.units import format_value
 from lab.model.result.document import CellResult, ComparedValue
 from lab.model.scenario.claim import Bound
 from lab.report.charts.bars import Bar, bar_chart
@@ -9,7 +10,6 @@ from lab.report.charts.data import Scale, interval_marks, scale
 from lab.report.charts.render import MEASURED, Chart
 from lab.report.content.answer import Range, allowed_values, answer_values, value_names
 from lab.report.content.document import Page
-from lab.report.content.figures import figure
 
 
 def answer_chart(page: Page) -> Chart | None:
@@ -45,7 +45,7 @@ def _bar(page: Page, value: ComparedValue, name: str, allowed: Range | None, mea
     cell = next(cell for cell in page.result.cells if cell.id == value.cell)
     doubted = bool(cell.doubts(value.workload))
     found = next((m for m in cell.measurements if _is(m, value) and value.disk is None), None)
-    text = figure(value.metric, value.measured)
+    text = format_value(value.measured, value.unit)
     return Bar(
         label=name,
         parts={"measured": measure.of(value.measured)},

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Final
 
-from lab.core.units import MIB
+from lab.core.units import MIB, format_value
 from lab.model.result.document import MemberCounters
 from lab.model.result.measurement import Series, SyncSeen
 from lab.report.charts.bars import Bar, bar_chart
@@ -15,7 +15,7 @@ from lab.report.charts.lines import Level, Point, line_chart
 from lab.report.charts.render import READS, WRITES, Chart
 from lab.report.charts.values import narrowed
 from lab.report.content.document import Page, PageCell
-from lab.report.content.figures import axes_text, figure, rows_of
+from lab.report.content.figures import axes_text, rows_of
 
 CELLS: Final = 12
 """Most cells with charts of their own; the tables have the values of all."""
@@ -105,7 +105,7 @@ def _over_time(cell: PageCell, series: list[Series]) -> Chart:
             y=measure.of(value),
             part=s.trial,
             text=measure.short(value),
-            tip=f"{s.direction}, trial {s.trial}, {at:g} s: {figure(metric, value)}",
+            tip=f"{s.direction}, trial {s.trial}, {at:g} s: {format_value(value, unit)}",
         )
         for s in series
         for at, value in zip(s.seconds, s.values, strict=True)

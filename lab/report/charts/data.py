@@ -17,7 +17,6 @@ from lab.report.content.figures import (
     Row,
     axes_text,
     axis_heads,
-    figure,
     interval,
     metric_words,
     telling,
@@ -139,7 +138,7 @@ def label(row: Row, axes: Sequence[str]) -> str:
 
 def text(row: Row) -> str:
     """Return the measured value, with ``?`` if it is doubtful."""
-    said = "" if row.measured is None else figure(row.metric, row.measured)
+    said = "" if row.measured is None else row.text(row.measured)
     return f"{said} ?" if row.doubted else said
 
 
@@ -175,15 +174,15 @@ def tip(row: Row) -> str:
     where = axes_text(row.cell.axes) or row.cell.id
     parts = [f"{where}: {row.workload} {metric_words(row.metric)}"]
     if row.measured is not None:
-        parts.append(f"measured {figure(row.metric, row.measured)}")
+        parts.append(f"measured {row.text(row.measured)}")
     if row.measurement and (trials := len(row.measurement.values)):
-        low, high = (figure(row.metric, v) for v in interval(row.measurement))
+        low, high = map(row.text, interval(row.measurement))
         span = f" within {low} to {high}" if low != high else ""
         parts.append((f"median of {trials} trials" if trials > 1 else "one trial") + span)
     if row.predicted is not None:
-        parts.append(f"theory {figure(row.metric, row.predicted)}")
+        parts.append(f"theory {row.text(row.predicted)}")
     if row.published is not None:
-        parts.append(f"published {figure(row.metric, row.published)}")
+        parts.append(f"published {row.text(row.published)}")
     if row.doubted:
         parts.append("doubtful")
     return "; ".join(parts)

@@ -10,10 +10,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from lab.analysis.bisect import Expected
-from lab.core.units import format_seconds
+from lab.core.units import format_seconds, format_value
 from lab.model.bisection import Bisection, Ending, Side, Step
 from lab.model.image.package import Axis
-from lab.report.content.figures import axes_text, figure
+from lab.report.content.figures import axes_text
 from lab.report.content.plain_table import PlainTable, plain_table
 
 LINES: Final = 20
@@ -79,7 +79,7 @@ def value_text(record: Bisection, step: Step) -> str:
     """Return a version's verdict or value."""
     if record.subject is not None and step.values:
         middle = sorted(step.values)[len(step.values) // 2]
-        return f"{record.subject.metric} {figure(record.subject.metric, middle)}"
+        return f"{record.subject.metric} {format_value(middle, record.subject.unit)}"
     if record.metric is not None or step.verdict is None:
         return "no difference"
     measured = f", measured {step.values[0]:.4g}" if step.values else ""

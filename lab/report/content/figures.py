@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.core.units import format_figure, format_seconds, format_size, format_speed, format_times
+from lab.core.units import format_seconds, format_size, format_speed, format_value
 from lab.model.result.document import DOUBTS, CellClock, CellMeasurement, CellResult, Result
+from lab.model.result.measurement import PREDICTED
 from lab.model.scenario.claim import Bound, Claim, matches
 from lab.model.scenario.document import AxisValue
 from lab.plugins.workloads._suites import ENDED
-
-figure: Final = format_figure
-"""Formats a value with its unit, by the name of its metric."""
 
 INSIDE: Final = re.compile(
     r"(?<=\d) (?=(?:[kMGT]?B(?:/s)?|[KMGT]iB(?:/s)?|ms|min|s|h|%|disks?)\b)|(?<=\S) (?=±)"
@@ -102,7 +100,7 @@ _METRICS: Final = {"iops": "IOPS", "seconds": "time"}
 
 def metric_words(metric: str) -> str:
     """Return a metric's name in words: ``IOPS``, ``read throughput``, ``clat p99.9``."""
-    words = re.sub(r"(clat_p\d+)_(\d+)$", r"\1.\2", metric).split("_")
+    words = re.sub(r"(_p\d+)_(\d+)$", r"\1.\2", metric).split("_")
     return " ".join(_METRICS.get(word, word) for word in words)
 
 
@@ -111,13 +109,9 @@ def figure_name(workload: str, metric: str) -> str:
     return workload if metric in SHOWN else f"{workload} {metric_words(metric)}"
 
 
-def claim_figure(claim: Claim | None, value: float | None) -> str:
-    """Return a claim's value, or ratio of values, as text; empty: it has none."""
-    if value is None:
-        return ""
-    if claim is None or claim.expect.kind == "ratio":
-        return f"{format_times(value)} times"
-    return figure(claim.values[0].metric, value)
+def claim_text(text: str, value: float | None) -> str:
+    """Return a claim's value as the judge wrote it; in results of earlier versions its number."""
+    return text or ("" if value is None else format_value(value, ""))
 
 
 def percent(share: float) -> str:
@@ -158,6 +152,17 @@ class Row:
     def measured(self) -> float | None:
         """The median."""
         return self.measurement.median if self.measurement else None
+
+    @property
+    def unit(self) -> str:
+        """The unit of its values."""
+        if self.measurement is not None:
+            return self.measurement.unit
+        return PREDICTED[self.metric].unit if self.metric in PREDICTED else ""
+
+    def text(self, value: float) -> str:
+        """Return a value of this metric as text."""
+        return format_value(value, self.unit)
 
     @property
     def doubted(self) -> bool:

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.padding import Padding
 from rich.text import Text
 
-from lab.core.units import MIB, format_seconds, format_size
+from lab.core.units import MIB, format_seconds, format_size, format_values
 from lab.model.matrix.record import (
     ClaimEnding,
     Ending,
@@ -23,7 +23,7 @@ from lab.model.matrix.record import (
     MatrixRun,
     Regression,
 )
-from lab.report.content.figures import axes_text, figure
+from lab.report.content.figures import axes_text
 from lab.report.content.plain_table import plain_table
 
 MARKS: Final = {
@@ -181,7 +181,7 @@ def regression_sentence(one: Regression) -> str:
     """Return the first bad version, with its values."""
     where = axes_text(one.axes)
     change = "from 0" if one.change is None else f"{one.change:+.1%}"
-    before, after = (figure(one.metric, value) for value in (one.before, one.after))
+    before, after = format_values([one.before, one.after], one.unit)
     also = f"; but {', '.join(one.also)}" if one.also else ""
     unknown = f"; of {', '.join(one.between)} noise hides it" if one.between else ""
     return (

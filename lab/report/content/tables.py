@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from lab.core.base import Model
-from lab.core.units import format_amount, format_seconds, format_speed
+from lab.core.units import (
+    format_amount,
+    format_seconds,
+    format_speed,
+    format_value,
+    format_values,
+)
 from lab.model.result.document import CellResult, Outcome
 from lab.model.scenario.suite import Ending
 from lab.report.content.document import Page
@@ -17,7 +23,6 @@ from lab.report.content.figures import (
     axes_text,
     axis_heads,
     axis_value,
-    figure,
     figure_name,
     interval,
     metric_words,
@@ -98,18 +103,18 @@ def _filled(table: Table) -> Table:
 
 def _others(cell: CellResult, row: Row) -> str:
     """Return throughput, IOPS and latency that are not the main value of a workload."""
-    found = {m.metric: m.median for m in cell.measurements if m.workload == row.workload}
-    said = [figure(m, found[m]) for m in SHOWN[:2] if m in found and m != row.metric]
-    said += [f"{words} {figure(m, found[m])}" for m, words in _LATENCIES.items() if m in found]
+    own = (m for m in cell.measurements if m.workload == row.workload)
+    found = {m.metric: format_value(m.median, m.unit) for m in own}
+    said = [found[m] for m in SHOWN[:2] if m in found and m != row.metric]
+    said += [f"{words} {found[m]}" for m, words in _LATENCIES.items() if m in found]
     return ", ".join(said) if row.metric in SHOWN[:2] else ""
 
 
 def _line(own: Sequence[str], row: Row, others: str) -> Line:
     name = figure_name(row.workload, row.metric)
-    metric = row.metric
 
     def say(value: float | None) -> str:
-        return "" if value is None else figure(metric, value)
+        return "" if value is None else row.text(value)
 
     trials, span = "", ""
     if row.measurement is not None:
@@ -159,8 +164,8 @@ def metrics_table(cell: CellResult) -> Table:
     for row in rows_of(cell, all_=True):
         if row.measurement is None:
             continue
-        said = [figure(row.metric, v) for v in row.measurement.values]
-        expected = "" if row.predicted is None else figure(row.metric, row.predicted)
+        said = format_values(row.measurement.values, row.unit)
+        expected = "" if row.predicted is None else row.text(row.predicted)
         off = "" if row.off is None else percent(row.off)
         unit = row.measurement.unit.removesuffix("1")  # a count has no unit
         exact = f"{row.measurement.median:.10g} {unit}".strip()
@@ -211,7 +216,7 @@ def series_table(page: Page) -> Table:
                 axes_text(cell.result.axes) or cell.result.id,
                 *(s.workload, str(s.trial), s.direction),
                 f"{at:g}",
-                figure("throughput" if s.unit == "B/s" else "iops", value),
+                format_value(value, s.unit),
             )
         )
         for cell in page.cells
@@ -244,7 +249,7 @@ def calibrations_table(environment: Mapping[str, Any]) -> Table:
             lines.append(Line(values=(name, found["problem"], *[""] * 4), style="doubted"))
         for p in found.get("points", ()):
             off = p["measured"] / p["expected"] - 1 if p["expected"] else 0.0
-            said = [figure(p["metric"], p[k]) for k in ("measured", "expected")]
+            said = format_values([p["measured"], p["expected"]], p["unit"])
             style = "" if abs(off) <= p["tolerance"] else "doubted"
             values = (
                 name,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from lab.core.printable import printable
-from lab.core.units import shortened
+from lab.core.units import format_value, shortened
 from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result
-from lab.report.content.figures import SHOWN, axes_text, figure
+from lab.report.content.figures import SHOWN, axes_text, claim_text
 
 LINES: Final = 100
 """Most rows of a table: a step's summary may have 1 MiB."""
@@ -33,7 +33,7 @@ def summary(result: Result, *, title: str) -> str:
             (
                 f"{claim.id}: {claim.says}",
                 claim.verdict.value.replace("_", " "),
-                "" if claim.measured is None else f"{claim.measured:.4g}",
+                claim_text(claim.shown, claim.measured),
                 claim.expected or claim.reason,
             )
             for claim in result.claims
@@ -51,7 +51,7 @@ def summary(result: Result, *, title: str) -> str:
 
 def _values(result: Result) -> list[tuple[str, ...]]:
     return [
-        (_cell(cell), one.workload, one.metric, figure(one.metric, one.median), _interval(one))
+        (_cell(cell), one.workload, one.metric, format_value(one.median, one.unit), _interval(one))
         for cell in result.cells
         for one in cell.measurements
         if one.metric in SHOWN
@@ -61,7 +61,7 @@ def _values(result: Result) -> list[tuple[str, ...]]:
 def _interval(one: CellMeasurement) -> str:
     if one.low is None or one.high is None:
         return ""
-    return f"{figure(one.metric, one.low)} to {figure(one.metric, one.high)}"
+    return f"{format_value(one.low, one.unit)} to {format_value(one.high, one.unit)}"
 
 
 def _cell(cell: CellResult) -> str:

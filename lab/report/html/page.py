@@ -18,7 +18,7 @@ from lab.report.charts.latency import latency_charts
 from lab.report.charts.render import Chart, svg
 from lab.report.charts.values import value_charts
 from lab.report.content.document import Page, PageCell
-from lab.report.content.figures import INSIDE, axes_text, claim_figure, clock_words
+from lab.report.content.figures import INSIDE, axes_text, claim_text, clock_words
 from lab.report.content.reliability import caveats, reliability
 from lab.report.content.tables import (
     calibrations_table,
@@ -194,7 +194,7 @@ def _claims(found: Sequence[ClaimResult], claims: Sequence[Claim]) -> Iterator[d
     made = {claim.id: claim for claim in claims}
     for claim in found:
         text = made.get(claim.id)
-        measured = claim_figure(text, claim.measured)
+        measured = claim_text(claim.shown, claim.measured)
         yield {
             "id": claim.id,
             "verdict": claim.verdict.value,
@@ -203,7 +203,7 @@ def _claims(found: Sequence[ClaimResult], claims: Sequence[Claim]) -> Iterator[d
             "says": _tied(" ".join(claim.says.split())),
             "reason": "" if claim.reason == f"{measured} was measured" else _tied(claim.reason),
             "measured": measured,
-            "published": claim_figure(text, claim.published),
+            "published": claim_text(claim.shown_published, claim.published),
             "expected": _tied(claim.expected or ""),
             "ours": "yes" if text and text.ours else "",
             "source": (text and text.source) or "",

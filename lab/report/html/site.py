@@ -15,7 +15,7 @@ from lab.model.result.document import Outcome, Result
 from lab.model.result.site import Site
 from lab.model.scenario.claim import Verdict
 from lab.report.content.document import Page
-from lab.report.content.figures import axes_text, figure, metric_words, rows_of, spread
+from lab.report.content.figures import axes_text, metric_words, rows_of, spread
 from lab.report.content.matrix import (
     LEGEND,
     flip_sentence,
@@ -163,7 +163,7 @@ def _table(pages: Sequence[Page]) -> Table:
                 axes_text(cell.axes) or cell.id,
                 row.workload,
                 metric_words(row.metric),
-                figure(row.metric, row.measurement.median),
+                row.text(row.measurement.median),
                 spread(row.measurement),
             ),
             style="doubted" if row.doubted else "",

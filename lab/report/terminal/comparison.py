@@ -11,6 +11,7 @@ from rich.text import Text
 
 from lab.analysis.noise import ENOUGH
 from lab.core.statistics import Spread, reach
+from lab.core.units import format_value, format_values
 from lab.model.result.comparison import (
     Agreement,
     CellChange,
@@ -24,7 +25,7 @@ from lab.model.result.history import BranchDifference, ChangePoint, History, Poi
 from lab.model.result.noise import NoiseFloor
 from lab.model.result.reproduction import CellState, ReproducedCell
 from lab.model.scenario.claim import Verdict
-from lab.report.content.figures import SHOWN, axis_value, figure
+from lab.report.content.figures import SHOWN, axis_value
 from lab.report.content.plain_table import plain_table
 
 STYLES: Mapping[Change, str] = {
@@ -155,8 +156,7 @@ def _rows(cell: CellChange, least: float) -> list[tuple[str | Text, ...]]:
         found.append(
             (
                 one.workload if main else f"{one.workload}, {one.metric}",
-                figure(one.metric, one.first),
-                figure(one.metric, one.second),
+                *format_values([one.first, one.second], one.unit),
                 _change(one),
                 Text(_words(one, least), style=STYLES[one.verdict]),
             )
@@ -209,7 +209,8 @@ def history_page(found: History) -> RenderableType:
             change = changes.get((point.run, point.cell, point.workload))
             table.add_row("" if repeated else began, *_point(point, change))
         parts += [Text(f"{scenario}: {found.metric}", style="bold"), table]
-    parts += [_difference(found.metric, one) for one in found.differences]
+    unit = next((point.unit for point in found.points), "")
+    parts += [_difference(unit, one) for one in found.differences]
     parts.append(Text(_conclusion(found), style="dim"))
     return Group(*parts)
 
@@ -217,7 +218,7 @@ def history_page(found: History) -> RenderableType:
 def _point(point: Point, change: ChangePoint | None) -> tuple[str | Text, ...]:
     name = ", ".join(axis_value(k, v) for k, v in point.axes.items()) or "base"
     name = f"{name} ({point.branch})" if point.branch else name
-    shown = figure(point.metric, point.median)
+    shown = format_value(point.median, point.unit)
     remark = Text("contended", style=STYLES[Change.UNCLEAR]) if point.contended else Text()
     if change is None:
         return name, point.workload, shown, "", remark
@@ -225,9 +226,10 @@ def _point(point: Point, change: ChangePoint | None) -> tuple[str | Text, ...]:
     return name, point.workload, shown, f"{change.change:+.1%}", remark
 
 
-def _difference(metric: str, one: BranchDifference) -> Text:
+def _difference(unit: str, one: BranchDifference) -> Text:
     name = ", ".join(axis_value(k, v) for k, v in one.axes.items()) or "base"
-    values = f"{figure(metric, one.before)} → {figure(metric, one.after)}, {one.change:+.1%}"
+    before, after = format_values([one.before, one.after], unit)
+    values = f"{before} → {after}, {one.change:+.1%}"
     runs = f"of {one.runs[0]} and {one.runs[1]} runs"
     said = "differs" if one.differs else "no difference shown"
     style = STYLES[Change.CHANGED] if one.differs else STYLES[Change.SAME]

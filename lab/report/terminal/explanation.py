@@ -9,9 +9,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from lab.core.units import MIB
+from lab.core.units import MIB, format_value
 from lab.model.result.explanation import CellExplanation, Explanation, MemberBytes
-from lab.report.content.figures import axis_value, figure
+from lab.model.result.measurement import PREDICTED
+from lab.report.content.figures import axis_value
 from lab.report.content.plain_table import PlainTable, plain_table
 
 
@@ -33,12 +34,13 @@ def _workload(axes: str, explanation: Explanation) -> RenderableType:
         "iops", 0
     )
     metric = "iops" if small else "throughput"
+    unit = PREDICTED[metric].unit
     head = Text("\n" + (f"{axes}: " if axes else ""))
     head.append(explanation.workload, style="bold")
     if metric in explanation.expected:
-        head.append(f", expected {figure(metric, explanation.expected[metric])}")
+        head.append(f", expected {format_value(explanation.expected[metric], unit)}")
     if metric in explanation.measured:
-        head.append(f", measured {figure(metric, explanation.measured[metric])}")
+        head.append(f", measured {format_value(explanation.measured[metric], unit)}")
     parts: list[RenderableType] = [head]
     for sentence in explanation.sentences:
         line = Table.grid(padding=(0, 1))

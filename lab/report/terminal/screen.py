@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from lab.analysis.answer import shown_values
 from lab.model.result.document import CellResult, ClaimResult, Outcome, Result
 from lab.model.scenario.claim import Verdict
 from lab.report.content.answer import value_names
@@ -30,7 +31,6 @@ from lab.report.content.figures import (
     axis_heads,
     axis_value,
     clock_words,
-    figure,
     figure_name,
     rows_of,
     spread,
@@ -203,7 +203,7 @@ class AnswerBars:
         every = self.result.answer.values
         values = [v for v in every if v.metric == every[0].metric]
         names = value_names(self.result, values)
-        texts = [figure(v.metric, v.measured) for v in values]
+        texts = shown_values(values)
         most = max((v.measured for v in values), default=0.0)
         left, right = (max(map(cell_len, words), default=0) for words in (names, texts))
         room = min(options.max_width - left - right - 4 * GAP, BAR)
@@ -281,8 +281,8 @@ class Cells:
         for row in rows:
             said = {
                 "measured": measured_text(row),
-                "predicted": "" if row.predicted is None else figure(row.metric, row.predicted),
-                "published": "" if row.published is None else figure(row.metric, row.published),
+                "predicted": "" if row.predicted is None else row.text(row.predicted),
+                "published": "" if row.published is None else row.text(row.published),
             }
             yield [figure_name(row.workload, row.metric), *(said[head] for head in heads)]
 
@@ -291,7 +291,7 @@ def measured_text(row: Row) -> str:
     """Return a median and its error bar; ``?`` if it is doubtful."""
     if row.measurement is None:
         return ""
-    found = f"{figure(row.metric, row.measurement.median)} {spread(row.measurement)}".rstrip()
+    found = f"{row.text(row.measurement.median)} {spread(row.measurement)}".rstrip()
     return f"{found}{'?' if row.doubted else ''}"
 
 

@@ -13,7 +13,6 @@ from lab.report.content.figures import (
     Row,
     axes_text,
     axis_heads,
-    figure,
     figure_name,
     percent,
     spread,
@@ -82,7 +81,7 @@ def _extremes(rows: Sequence[Row], axes: Sequence[str]) -> tuple[tuple[str, str,
     """Return lowest, median, highest, and largest difference from theory."""
     ordered = sorted(rows, key=lambda row: row.measured or 0.0)
     low, high = ordered[0], ordered[-1]
-    middle = figure(low.metric, median(row.measured or 0.0 for row in rows))
+    middle = low.text(median(row.measured or 0.0 for row in rows))
     lines = [
         ("lowest", _figure(low), _where(low, axes)),
         ("median", middle, ""),
@@ -99,7 +98,7 @@ def _extremes(rows: Sequence[Row], axes: Sequence[str]) -> tuple[tuple[str, str,
 def _figure(row: Row) -> str:
     assert row.measurement is not None
     bar = spread(row.measurement)
-    return f"{figure(row.metric, row.measurement.median)} {bar}".rstrip()
+    return f"{row.text(row.measurement.median)} {bar}".rstrip()
 
 
 def _where(row: Row, axes: Sequence[str]) -> str:
@@ -120,11 +119,11 @@ def _medians(
                     yield Median(name=f"{name}: {left_out} more values", figures=nothing)
                 continue
             figures = []
-            for (_, metric), rows in groups.items():
+            for rows in groups.values():
                 found = [
                     row.measured
                     for row in rows
                     if row.cell.axes[axis] == value and row.measured is not None
                 ]
-                figures.append(figure(metric, median(found)) if found else "")
+                figures.append(rows[0].text(median(found)) if found else "")
             yield Median(name=axes_text({axis: value}), figures=tuple(figures))

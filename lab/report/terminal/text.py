@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.analysis.judge import in_words
+from lab.compile.cell.metrics import metrics_of
 from lab.compile.resources import CPUS, DISK, IMAGE, MEMORY, SPACE
 from lab.core.units import GIB, as_yaml, format_size
 from lab.model.scenario.document import SERVED
@@ -81,12 +82,13 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
     if scenario.notes:
         grid.add_row("notes", scenario.notes.strip())
     parts.append(Padding(grid, (1, 0)))
+    units = {key: metric.unit for key, metric in metrics_of(compiled.base).items()}
     for claim in scenario.claims:
         row = Table.grid(padding=(0, 2))
         row.add_column(no_wrap=True)
         row.add_column(overflow="fold")
         says = Text(claim.says.strip())
-        says.append(f"\nholds if {in_words(claim)}", style="dim")
+        says.append(f"\nholds if {in_words(claim, units)}", style="dim")
         if claim.quote:
             says.append(f"\n{claim.source or 'source'}: “{claim.quote.strip()}”", style="dim")
         if claim.ours:
