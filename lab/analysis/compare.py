@@ -327,8 +327,8 @@ def _apart(first: Side, second: Side, pair: tuple[CellResult, CellResult]) -> It
         missing = [host for host, known in found.items() if known is None]
         if missing:
             yield (
-                f"{where}, and on {' and '.join(missing)} its disks were not calibrated:"
-                " calibrate first, by running it there again"
+                f"{where}, and on {' and '.join(missing)} its disks were not calibrated: calibrate "
+                "first, by running it there again"
             )
             return
         for point, other in _points(found[a.host], found[b.host]):

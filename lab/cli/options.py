@@ -92,8 +92,8 @@ Clock = Annotated[
     typer.Option(
         "--clock",
         metavar="real|virtual",
-        help="The guest's clock. real: host time. virtual: executed instructions, so results do"
-        " not depend on host load. Same as --set guest.clock=...",
+        help="The guest's clock. real: host time. virtual: executed instructions, so results do "
+        "not depend on host load. Same as --set guest.clock=...",
         show_default=False,
     ),
 ]
@@ -108,9 +108,10 @@ Unsealed = Annotated[
 
 
 def _trials(text: str) -> str:
-    number = int(text) if text.isascii() and text.isdecimal() else 0
-    if text != "auto" and not 1 <= number <= 1000:
-        raise typer.BadParameter(f"'{text}' is not a number from 1 to 1000, or auto")
+    from lab.core.units import whole_number
+
+    if text != "auto" and not 1 <= (whole_number(text) or 0) <= 1000:
+        raise typer.BadParameter(f"'{text[:40]}' is not a number from 1 to 1000, or auto")
     return text
 
 
@@ -170,8 +171,8 @@ AcceptExpired = Annotated[
     bool,
     typer.Option(
         "--accept-expired",
-        help="Build images from a package archive even if its Release file has expired."
-        " Same as LAB_ACCEPT_EXPIRED=1.",
+        help="Build images from a package archive even if its Release file has expired. Same as "
+        "LAB_ACCEPT_EXPIRED=1.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", show_default=False)]
@@ -233,8 +234,8 @@ def share_option(name: str, text: str) -> float:
         share = -1.0
     if not 0 < share < 1:
         raise InputError(
-            f"{name}: '{text}' is not a share between 0% and 100%: expected a value such as 5%"
-            " or 0.05"
+            f"{name}: '{text}' is not a share between 0% and 100%: expected a value such as 5% or "
+            "0.05"
         )
     return share
 
@@ -243,10 +244,12 @@ def console(*, stderr: bool = False) -> Console:
     """Return a console with the width of ``COLUMNS`` or its terminal; prose in a pipe: 80
     columns."""
     from lab.cli.consoles import ShownConsole
+    from lab.core.units import whole_number
 
     stream = sys.stderr if stderr else sys.stdout
     given = os.environ.get("COLUMNS", "")
-    columns = int(given) if given.isdecimal() and 0 < int(given) < 10_000 else None
+    columns = whole_number(given)
+    columns = columns if columns is not None and columns < 10_000 else None
     piped = not stream.isatty()
     # Titles and reasons come from other people, so brackets in them are no markup.
     found = ShownConsole(

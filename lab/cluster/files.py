@@ -115,8 +115,8 @@ def _fetch(ask: Ask, image: str, file: str, expected: ImageFile, target: Path) -
         raise unwritable(target, error) from error
     if size != expected.size or digest.hexdigest() != expected.sha256:
         raise HostError(
-            f"'{file}' of the image '{image}' did not come as the client has it:"
-            f" {size} of {expected.size} bytes, SHA-256 {digest.hexdigest()[:12]} instead of"
-            f" {expected.sha256[:12]}",
+            f"'{file}' of the image '{image}' did not come as the client has it: {size} of "
+            f"{expected.size} bytes, SHA-256 {digest.hexdigest()[:12]} instead of "
+            f"{expected.sha256[:12]}",
             hint="it is corrupt on the scheduler's machine, or was changed meanwhile: run again",
         )

@@ -225,6 +225,6 @@ def refused(address: str, directory: Path, error: BaseException) -> HostError:
         why = f"what answers there is not of the same cluster ({cause.verify_message})"
     return HostError(
         f"no scheduler answers at {address} to the certificate in '{directory}': {why}",
-        hint="`lab cluster local N` starts one here, `lab cluster scheduler` one for others;"
-        " a scheduler takes only copies of its own certificate directory (--tls DIR)",
+        hint="`lab cluster local N` starts one here, `lab cluster scheduler` one for others; a "
+        "scheduler takes only copies of its own certificate directory (--tls DIR)",
     )

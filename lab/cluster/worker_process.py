@@ -151,8 +151,8 @@ class ClusterWorker:
         found = accelerator.find(image.kernel)
         if found.kind != self.assignment.accelerator:
             raise HostError(
-                f"this host runs '{name}' with {found.kind.upper()}, and the run is to be made"
-                f" with {self.assignment.accelerator.upper()}: {found.reason}"
+                f"this host runs '{name}' with {found.kind.upper()}, and the run is to be made "
+                f"with {self.assignment.accelerator.upper()}: {found.reason}"
             )
         return Platform(accelerator=found, image=image, emulator=emulator)
 
@@ -203,8 +203,8 @@ def _back(store: RunStore, cell: str) -> CellBack:
 
 def _unknown(cell: str) -> TroubleError:
     return TroubleError(
-        f"this host has no cell '{cell}' of the scenario: the labs are not the same, or the"
-        " cell wants a real disk that is not offered here"
+        f"this host has no cell '{cell}' of the scenario: the labs are not the same, or the cell "
+        "wants a real disk that is not offered here"
     )
 
 

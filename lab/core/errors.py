@@ -120,8 +120,8 @@ def full(what: str) -> FullError:
     """Return the error for a full disk; ``what`` could not be done."""
     return FullError(
         f"the disk is full: {what}",
-        hint="free some space, or move the lab with LAB_HOME; what is finished is kept,"
-        " and `lab run … --resume RUN` goes on with it",
+        hint="free some space, or move the lab with LAB_HOME; what is finished is kept, and `lab "
+        "run … --resume RUN` goes on with it",
     )
 
 

@@ -31,7 +31,7 @@ _FACTORS: Final = {
     "GiB": GIB,
     "TiB": 1024**4,
 }
-_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 _RATE: Final = re.compile(r"(.*?)\s*(?:/\s*s)?\s*")
 _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 
@@ -47,8 +47,15 @@ def as_yaml(value: object) -> str:
     return str(value)
 
 
+_LONGEST: Final = 30
+"""Most digits of a number: more than any disk, rate or time has."""
+
+
 def _quoted(value: object) -> str:
-    return repr(value) if isinstance(value, str) else as_yaml(value)
+    """Return a value for a message, the start of a long one."""
+    text = value if isinstance(value, str) else as_yaml(value)
+    text = f"{text[:_LONGEST]}…" if len(text) > 4 * _LONGEST else text
+    return repr(text) if isinstance(value, str) else text
 
 
 _SIZE_WORDS: Final = ("a size", "5MiB, 250MB or 4096")
@@ -65,9 +72,9 @@ def _amount(value: object, what: str, examples: str) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise wrong
     if isinstance(value, int | float):
-        if not math.isfinite(value) or value != int(value) or value < 0:
+        if value != value or not 0 <= value < 10**_LONGEST or value != int(value):
             raise ValueError(
-                f"{value} is not {what}, a whole number, 0 or more: write it as {examples}"
+                f"{_quoted(value)} is not {what}, a whole number from 0 on: write it as {examples}"
             )
         return int(value)
     match = _SIZE.fullmatch(value)
@@ -77,12 +84,14 @@ def _amount(value: object, what: str, examples: str) -> int:
     if unit not in _FACTORS:
         near = {"k": "KiB or kB", "m": "MiB or MB", "g": "GiB or GB", "t": "TiB or TB"}
         hint = near.get(unit[:1].lower(), "KiB, MiB, GiB, TiB, kB, MB, GB or TB")
-        raise ValueError(f"{value!r} has the unknown unit {unit!r}: write {hint}")
-    if len(number) > 30:
-        raise ValueError(f"'{number[:30]}…' is more than any disk holds: write it as {examples}")
+        raise ValueError(f"{_quoted(value)} has the unknown unit {_quoted(unit)}: write {hint}")
+    if len(number) > _LONGEST:
+        raise ValueError(
+            f"'{number[:_LONGEST]}…' is more than any disk holds: write it as {examples}"
+        )
     size = Fraction(number) * _FACTORS[unit]  # a float has only 53 bits
     if size.denominator != 1:
-        raise ValueError(f"{value!r} is not a whole number of bytes: write it as {examples}")
+        raise ValueError(f"{_quoted(value)} is not a whole number of bytes: write it as {examples}")
     return int(size)
 
 
@@ -123,24 +132,39 @@ def parse_rate(value: object) -> int:
 
 def parse_share(text: str) -> float:
     """Return the fraction of ``"7%"``; ``ValueError``: it is no percentage."""
-    match = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*%\s*", text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a percentage: write 7%")
+    match = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*%\s*", text, re.ASCII)
+    if match is None or len(match[1]) > _LONGEST:
+        raise ValueError(f"{_quoted(text)} is not a percentage: write 7%")
     return float(match[1]) / 100
 
 
 def parse_seconds(value: object) -> float:
     """Return seconds of ``90``, ``"90s"``, ``"1.5min"``, ``"200ms"``."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+        seconds = float(value) if abs(value) < 10**_LONGEST else math.inf
     else:
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(value))
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(value), re.ASCII)
         if match is None or match.group(2) not in _SECONDS:
             raise ValueError(f"{_quoted(value)} is not a time: write it as 90, 90s, 5min or 200ms")
         seconds = float(match.group(1)) * _SECONDS[match.group(2)]
     if not 0 <= seconds < math.inf:
         raise ValueError(f"{_quoted(value)} is no time: it is 0 or more, and ends; write 90s")
     return seconds
+
+
+def is_digits(text: str) -> bool:
+    """Return whether a text is 1 to 18 ASCII digits, which ``int`` reads as they look."""
+    return re.fullmatch(r"[0-9]{1,18}", text) is not None
+
+
+def whole_number(text: str) -> int | None:
+    """Return a number from 1 on, of at most nine ASCII digits; ``None``: the text is none.
+
+    ``str.isdigit`` holds for ``²`` too, and ``int`` takes ``１２``.
+    """
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not int(text):
+        return None
+    return int(text)
 
 
 def shortened(text: str, most: int) -> str:

@@ -26,6 +26,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from lab.core import regular, wording
 from lab.core.errors import InputError
+from lab.core.units import is_digits
 
 MAX_BYTES: Final = 256 * 1024
 MAX_NODES: Final = 100_000
@@ -235,8 +236,8 @@ def _refuse_bomb(root: Node, source: str) -> None:
         grown[id(node)] = total
         if total > MAX_NODES:
             raise InputError(
-                f"{_at(source, node)}: its aliases grow to more than {MAX_NODES} values;"
-                " write the list out"
+                f"{_at(source, node)}: its aliases grow to more than {MAX_NODES} values; write the "
+                "list out"
             )
         return total
 
@@ -352,8 +353,8 @@ def _put(document: Document, data: dict[str, Any], one: Override) -> tuple[Path_
             return [put(v, tail) if i == index else v for i, v in enumerate(node)]
         if node is not None and not isinstance(node, dict):
             raise InputError(
-                f"{one.said}: {dotted(tuple(walked))} is {node!r} in"
-                f" {document.source}, and has nothing below it"
+                f"{one.said}: {dotted(tuple(walked))} is {node!r} in {document.source}, and has "
+                "nothing below it"
             )
         walked.append(head)
         copy = dict(node or {})
@@ -368,7 +369,7 @@ def _item(items: list[Any], head: str) -> int | None:
     for index, item in enumerate(items):
         if isinstance(item, dict) and item.get("name") == head:
             return index
-    return int(head) if head.isdigit() and int(head) < len(items) else None
+    return int(head) if is_digits(head) and int(head) < len(items) else None
 
 
 def validate(model: type[M], document: Document) -> M:

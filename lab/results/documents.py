@@ -62,8 +62,8 @@ def understood(
         except _ABSURD as error:
             first = (str(error).splitlines() or [""])[0]
             raise InputError(
-                f"nothing can be made of the run '{store.directory}':"
-                f" {type(error).__name__}: {first}",
+                f"nothing can be made of the run '{store.directory}': {type(error).__name__}: "
+                f"{first}",
                 hint="its files were changed, or the lab is wrong: --debug shows where",
             ) from error
 

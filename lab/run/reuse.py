@@ -59,7 +59,7 @@ def take(store: RunStore, cells: Sequence[Cell], inputs: Mapping[str, str], say:
     for run, names in by_run.items():
         cells_ = "1 cell" if len(names) == 1 else f"{len(names)} cells"
         say(
-            f"results of {cells_} are taken from {run}, which had the same inputs"
-            " (--fresh runs them again)"
+            f"results of {cells_} are taken from {run}, which had the same inputs (--fresh runs "
+            "them again)"
         )
     return {name for names in by_run.values() for name in names}

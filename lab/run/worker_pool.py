@@ -112,8 +112,8 @@ class WorkerPool:
         except ValidationError:
             worker.garbled = True
             worker.trouble = TroubleError(
-                f"the worker of the guest '{worker.id}' printed a line that the lab cannot"
-                f" read, and was ended: {line[:120]!r}",
+                f"the worker of the guest '{worker.id}' printed a line that the lab cannot read, "
+                f"and was ended: {line[:120]!r}",
                 hint=f"its log is '{worker.log}'",
             )
             worker.child.hang_up(STOP_SECONDS)

@@ -130,8 +130,8 @@ def words_of(item: pytest.Item) -> Mapping[str, Any]:
     for mark in reversed(list(item.iter_markers("lab"))):
         if mark.args:
             raise InputError(
-                f"{_place(item)}: @pytest.mark.lab: expected keyword arguments, as in"
-                f" lab(disks=5); found {mark.args[0]!r}"
+                f"{_place(item)}: @pytest.mark.lab: expected keyword arguments, as in "
+                f"lab(disks=5); found {mark.args[0]!r}"
             )
         words |= mark.kwargs
     return words

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from lab.core.versions import age, in_range, parse_range
+from lab.md.facts.kernels import marks_whole_rows, plugs_writes
 
 OLDEST_FIRST = [
     "6.1.0-9-amd64",
@@ -34,6 +35,17 @@ def test_older_versions_stand_before_newer_ones() -> None:
     ]
 
 
+EARLY = ("6.1-rc1", "6.1~rc5-1~exp1", "6.1.0-rc3+", "6.1-rc8-amd64", "6.1~rc1+dfsg-1", "6.1rc2")
+LATE = (
+    "6.1+dfsg-1",
+    "6.1-1~bpo12+1",
+    "6.1+deb13-amd64",
+    "6.1-56-cloud-amd64",
+    "6.1-1+rpt1",
+    "6.1.",
+)
+
+
 @pytest.mark.parametrize(
     ("version", "bounds", "there"),
     [
@@ -47,6 +59,21 @@ def test_older_versions_stand_before_newer_ones() -> None:
         ("4.4", "==4.4.0", True),
         ("7", "<6.18", False),
         ("6", "<6.18", True),
+        # before a release
+        *((early, ">=6.1", False) for early in EARLY),
+        *((early, ">6.1", False) for early in EARLY),
+        *((early, "==6.1", False) for early in EARLY),
+        *((early, "<6.1", True) for early in EARLY),
+        *((early, "<=6.1", True) for early in EARLY),
+        *((early, ">6.0", True) for early in EARLY),
+        *((early, "==6", True) for early in EARLY),
+        ("7.0-rc1", ">=7", False),
+        ("7.0-rc1", "<7", True),
+        ("6.1.5-rc1", ">=6.1", True),
+        ("6.1.5-rc1", ">=6.1.5", False),
+        # suffixes of a release, and of what came after it
+        *((late, ">=6.1", True) for late in LATE),
+        *((late, "<6.1", False) for late in LATE),
         (None, ">=1", False),
         ("unknown", "<9", False),
     ],
@@ -59,3 +86,10 @@ def test_a_bound_is_as_exact_as_it_is_written(version: str, bounds: str, there: 
 def test_what_is_no_range_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is not a range"):
         parse_range(text)
+
+
+def test_a_release_candidate_has_the_changes_of_its_merge_window() -> None:
+    assert [marks_whole_rows(v) for v in ("6.14-rc1", "6.14", "6.13.1", "6.13-rc7")] == [
+        *(True, True, False, False),
+    ]
+    assert [plugs_writes(v) for v in ("6.5-rc1", "6.4.9", None)] == [False, True, None]

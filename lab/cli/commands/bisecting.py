@@ -88,8 +88,8 @@ def bisect(
         typer.Option(
             "--tree",
             metavar="DIR",
-            help="A git repository of Linux: find the commit between --good and --bad, instead of"
-            " a version. With --series: the repository of its range.",
+            help="A git repository of Linux: find the commit between --good and --bad, instead of "
+            "a version. With --series: the repository of its range.",
             show_default=False,
         ),
     ] = None,

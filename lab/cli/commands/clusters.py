@@ -107,7 +107,7 @@ def worker(
         typer.Option("--name", help="Name of this host in results.", show_default="its own name"),
     ] = None,
     share: Annotated[
-        int, typer.Option("--share", min=1, help="Offer 1/N of memory and disk space.")
+        int, typer.Option("--share", min=1, max=1000, help="Offer 1/N of memory and disk space.")
     ] = 1,
     disk: Annotated[
         list[str] | None,

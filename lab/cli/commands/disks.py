@@ -40,7 +40,9 @@ def calibrate(
     jumps: Annotated[
         int, typer.Option("--jumps", min=20, max=10_000, help="Number of reads per seek distance.")
     ] = 100,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random positions.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of the random positions.")
+    ] = 1,
     as_json: Json = False,
 ) -> None:
     """Measure a real disk, and store a profile for the disk models.

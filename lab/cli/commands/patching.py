@@ -75,8 +75,8 @@ def patch(
         typer.Option(
             "--claims",
             metavar="NAME,...|none",
-            help="Scenarios whose claims are checked, by default"
-            " raid5-parity-last,degraded,faults.",
+            help="Scenarios whose claims are checked, by default "
+            "raid5-parity-last,degraded,faults.",
             show_default=False,
         ),
     ] = None,

@@ -64,8 +64,8 @@ Erase = Annotated[
     typer.Option(
         "--erase",
         metavar="SERIAL",
-        help="Allow writing to the real disk with this serial: all its data is lost. Without it,"
-        " a real disk is read-only. Repeatable.",
+        help="Allow writing to the real disk with this serial: all its data is lost. Without it, a "
+        "real disk is read-only. Repeatable.",
         show_default=False,
     ),
 ]
@@ -201,14 +201,15 @@ def how_of(
 ) -> RunOptions:
     """Return the options of a run; ``InputError``: ``jobs`` is not a number."""
     from lab.core.errors import InputError
+    from lab.core.units import whole_number
     from lab.host.images.recipes import expired_accepted
     from lab.run.options import RunOptions
 
     number = None
     if jobs != "auto":
-        if not jobs.isdigit() or not 1 <= int(jobs) <= 256:
-            raise InputError(f"--jobs {jobs}: expected auto or a number from 1 to 256")
-        number = int(jobs)
+        number = whole_number(jobs)
+        if number is None or number > 256:
+            raise InputError(f"--jobs {jobs[:40]}: expected auto or a number from 1 to 256")
     return RunOptions(
         keep=keep,
         workloads=workloads,

@@ -305,8 +305,8 @@ class _Builder:
                 pass  # a boot's program begins when the boot has ended
             case _:
                 raise InputError(
-                    f"guest.clock: the step '{step.kind}' cannot be done in a sealed guest:"
-                    " set it to real"
+                    f"guest.clock: the step '{step.kind}' cannot be done in a sealed guest: set it "
+                    "to real"
                 )
 
     def _free_pages(self, number: int) -> None:

@@ -68,8 +68,7 @@ def real_problems(disk: Disk) -> Iterable[Problem]:
         yield Problem(
             key="model",
             message=f"a real disk cannot have the model {disk.model!r}: remove it, or limit the "
-            "disk "
-            "with throttle",
+            "disk with throttle",
         )
     if disk.format is not DiskFormat.RAW:
         message = f"a real disk has no {disk.format} format: remove it"
@@ -81,8 +80,7 @@ def real_problems(disk: Disk) -> Iterable[Problem]:
         yield Problem(
             key="device",
             message=f"{disk.device} is not on this host: choose one from `lab disk list`, or add "
-            "size"
-            " and device_serial to check without the disk",
+            "size and device_serial to check without the disk",
         )
 
 

@@ -64,23 +64,20 @@ def disk_problems(guest: Guest, disk: Disk) -> Iterator[Problem]:
             yield Problem(
                 key="bus",
                 message="the bus 'lab' needs virtual time: set it to virtio or scsi, or "
-                "guest.clock to"
-                " virtual",
+                "guest.clock to virtual",
             )
         return
     if disk.device is not None:
         yield Problem(
             key="device",
             message="a real disk runs in the host's time, and guest.clock is virtual: set it to "
-            "real,"
-            " or use a virtual disk",
+            "real, or use a virtual disk",
         )
     if disk.bus is DiskBus.SCSI:
         yield Problem(
             key="bus",
             message="SCSI disks run in the host's time, and guest.clock is virtual: set it to "
-            "real, or"
-            " remove the bus",
+            "real, or remove the bus",
         )
     if disk.size > LARGEST:
         yield Problem(

@@ -11,7 +11,7 @@ from lab.compile.cell.fault_times import cut_short
 from lab.compile.cell.metrics import COUNTS, own_metrics, plugin_of, similar
 from lab.compile.scenario.fields import field_names, fields_of, is_field, values_of
 from lab.core.errors import InputError
-from lab.core.units import format_size, parse_size
+from lab.core.units import format_size, is_digits, parse_size
 from lab.core.yaml import Document, Path_
 from lab.model.scenario.claim import Bound, Claim, Expectation, Monotonic, Ratio, Value, same_field
 from lab.model.scenario.document import AxisValue, Cell, Scenario, Workload
@@ -219,7 +219,7 @@ def _scalar(value: Any) -> AxisValue:
 
 def _like(wanted: AxisValue, text: str) -> str:
     """Return bytes as a size, if the claim gives a size."""
-    if not (isinstance(wanted, str) and text.isdecimal()):
+    if not (isinstance(wanted, str) and is_digits(text)):
         return text
     try:
         parse_size(wanted)

@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 from typing import Any, Final
 
-from lab.core.units import same_value
+from lab.core.units import is_digits, same_value
 from lab.core.yaml import Document, Path_
 from lab.model.scenario.document import AxisValue, Scenario
 
@@ -136,7 +136,7 @@ def _by_name(path: Sequence[str | int], document: Document) -> str:
     """Return a dotted name that selects a workload by its name instead of its number."""
     first, *rest = map(str, path)
     items = document.data.get(first)
-    if rest and isinstance(items, list) and rest[0].isdigit():
+    if rest and isinstance(items, list) and is_digits(rest[0]):
         item = items[int(rest[0])] if int(rest[0]) < len(items) else None
         if isinstance(item, dict) and isinstance(item.get("name"), str):
             rest[0] = item["name"]

@@ -7,6 +7,7 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
+from lab.core.units import is_digits
 from lab.model.scenario.claim import Claim
 from lab.model.scenario.document import Array, AxisValue, Cell, Disk, Scenario, Workload
 from lab.model.scenario.fault import Fault
@@ -32,9 +33,9 @@ def look_up(parts: dict[str, Any], dotted: str) -> Any:
         elif isinstance(node, tuple):
             if node and isinstance(node[0], Workload | Fault):
                 named = next((w for w in node if w.name == name), None)
-                numbered = node[int(name)] if name.isdigit() and int(name) < len(node) else None
+                numbered = node[int(name)] if is_digits(name) and int(name) < len(node) else None
                 node = named or numbered
-            elif name.isdigit():
+            elif is_digits(name):
                 node = node[int(name)] if int(name) < len(node) else None
             else:  # one configuration of disks, written as a mapping
                 node = getattr(node[0], name, None) if len(node) == 1 else None
@@ -83,7 +84,7 @@ def is_field(name: str, scenario: Scenario) -> bool:
     section, _, rest = name.partition(".")
     if section == "disks":
         number, _, below = rest.partition(".")
-        if number.isdigit():
+        if is_digits(number):
             return int(number) < len(scenario.disks) and is_field(f"disks.{below}", scenario)
     known = set(field_names(scenario))
     parents = {name.rpartition(".")[0] for name in known if name.endswith(".*")}

@@ -75,8 +75,8 @@ class Watch:
         while not self._over.wait(_GLANCE):
             if _size(self._directory) > LARGEST:
                 self.sentence = (
-                    f"the guest printed more than {format_size(LARGEST)} to its console;"
-                    " it was ended"
+                    f"the guest printed more than {format_size(LARGEST)} to its console; it was "
+                    "ended"
                 )
                 with suppress(TroubleError):
                     guests.kill(self._directory)
@@ -104,8 +104,8 @@ def shorten(directory: Path) -> None:
         at, size = ctypes.c_int64(0), ctypes.c_int64(length)
         if libc.fallocate(file.fileno(), _PUNCH_HOLE, at, size):
             raise HostError(
-                f"'{directory / LOG}' has more than {format_size(LARGEST)} and cannot be"
-                f" shortened: {os.strerror(ctypes.get_errno())}"
+                f"'{directory / LOG}' has more than {format_size(LARGEST)} and cannot be "
+                f"shortened: {os.strerror(ctypes.get_errno())}"
             )
 
 

@@ -310,10 +310,10 @@ def _check_host(name: str) -> None:
         for file in (Path("/etc/subuid"), Path("/etc/subgid")):
             if not has_subordinates(file, user):
                 raise HostError(
-                    f"the image '{name}' cannot be built: the user '{user}' has no subordinate"
-                    f" ids in '{file}'",
-                    hint="as root: usermod --add-subuids 100000-165535 "
-                    f"--add-subgids 100000-165535 {user}",
+                    f"the image '{name}' cannot be built: the user '{user}' has no subordinate ids "
+                    f"in '{file}'",
+                    hint="as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 "
+                    f"{user}",
                 )
     try:
         process.run(
@@ -326,8 +326,8 @@ def _check_host(name: str) -> None:
             "give the container CAP_SYS_ADMIN"
             if root
             else "as root: sysctl user.max_user_namespaces=10000 "
-            "kernel.unprivileged_userns_clone=1 "
-            "kernel.apparmor_restrict_unprivileged_userns=0 (those of them that exist)"
+            "kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 "
+            "(those of them that exist)"
         )
         raise HostError(
             f"the image '{name}' cannot be built: namespaces are not allowed: {error.message}",

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 from lab.core import qemu_img
 from lab.core.errors import HostError, InputError, ToolError
-from lab.core.units import MIB
+from lab.core.units import MIB, is_digits
 from lab.host.images import archive as image_archive
 from lab.host.images import inspection
 from lab.host.images import recipes as image_recipes
@@ -183,7 +183,7 @@ def _opened(source: str, name: str) -> Iterator[tuple[_Readable, int | None]]:
     if scheme in ("http", "https"):
         with _response(source) as response:
             length = response.headers.get("Content-Length", "")
-            size = int(length) if length.isdigit() else None
+            size = int(length) if is_digits(length) else None
             image_workspace.check_space(name, size or 0)
             yield response, size
         return

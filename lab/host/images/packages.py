@@ -210,8 +210,8 @@ def _take(version: Version, name: str, sha256: str, debs_: Path, target: Path) -
             files.move(deb, target)
             return
     raise HostError(
-        f"{version.title} could not be fetched: the archive sent another"
-        f" '{name}' than its list has (SHA-256 {sha256})",
+        f"{version.title} could not be fetched: the archive sent another '{name}' than its list "
+        f"has (SHA-256 {sha256})",
         hint="read the lists again: lab kernel list --refresh",
     )
 
@@ -223,8 +223,8 @@ def _remove_leftovers() -> None:
 
 def _full(version: Version) -> HostError:
     return HostError(
-        f"{version.title} could not be fetched: the disk of '{paths.packages()}'"
-        f" is full, and it needs {version.size / 1e6:.0f} MB",
+        f"{version.title} could not be fetched: the disk of '{paths.packages()}' is full, and it "
+        f"needs {version.size / 1e6:.0f} MB",
         hint="free some space, or set LAB_HOME to another disk",
     )
 

@@ -280,8 +280,8 @@ def _build(image: Image, work: Path) -> None:
     if fetched is not None:
         if not fetched.headers:
             raise InputError(
-                f"guest.clock: virtual time needs the kernel's headers, and the archive had"
-                f" dropped those of {version} when it was fetched: set guest.clock to real"
+                "guest.clock: virtual time needs the kernel's headers, and the archive had dropped "
+                f"those of {version} when it was fetched: set guest.clock to real"
             )
         suite, hook = fetched.release, further_archive(image_packages.archive_of(fetched))
     # mmdebstrap splits the paths of its hooks at blanks: the build sees plain ones.
@@ -303,8 +303,8 @@ def _build(image: Image, work: Path) -> None:
     except ToolError as error:
         raise HostError(
             f"building the disk driver for Linux {version} failed: {error.message}",
-            hint=f"if linux-headers-{version} is no longer in {suite}, get a newer kernel:"
-            f" lab image build {name} --refresh",
+            hint=f"if linux-headers-{version} is no longer in {suite}, get a newer kernel: lab "
+            f"image build {name} --refresh",
         ) from error
     shutil.rmtree(work / "sources", ignore_errors=True)
 

@@ -75,8 +75,8 @@ def _prepare(place: Path) -> int:
         there = os.fstat(directory)
         if there.st_uid not in (0, os.geteuid()):
             raise PermissionError(
-                f"{place} belongs to user {there.st_uid}, who may remove its locks;"
-                f" as root: rm -r {place}; install -d -m 1777 {place}"
+                f"{place} belongs to user {there.st_uid}, who may remove its locks; as root: rm -r "
+                f"{place}; install -d -m 1777 {place}"
             )
         mode = stat.S_IMODE(there.st_mode)
         if mode & 0o022 and not mode & stat.S_ISVTX:

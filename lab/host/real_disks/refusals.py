@@ -55,8 +55,8 @@ def advice(text: str) -> str:
     """Return what to do about a refusal."""
     if f"{Rule.SIGNATURE.value}:" in text:
         return (
-            "if you need none of its data, remove the signatures: `wipefs --all DEVICE`;"
-            " the lab never does that"
+            "if you need none of its data, remove the signatures: `wipefs --all DEVICE`; the lab "
+            "never does that"
         )
     return "`lab disk list` shows which disks may be passed through"
 

@@ -46,8 +46,8 @@ def take(
                 waiting()
             elif countdown.left() <= 0:
                 raise LockedError(
-                    f"gave up after {countdown.seconds:.0f} s waiting for {what}:"
-                    f" the file '{path}' is locked by {holder(descriptor)}",
+                    f"gave up after {countdown.seconds:.0f} s waiting for {what}: the file "
+                    f"'{path}' is locked by {holder(descriptor)}",
                     hint="if that process hangs, end it and try again",
                 ) from None
             clock.pause(glance)

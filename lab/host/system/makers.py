@@ -63,8 +63,8 @@ def hold(directory: Path) -> Iterator[None]:
         if not _lock(descriptor, fcntl.LOCK_EX):
             other = _read(descriptor)
             raise InputError(
-                f"'{directory.name}' is still running: process {other.pid or 'unknown'}"
-                f" on {other.host or 'this host'} writes it",
+                f"'{directory.name}' is still running: process {other.pid or 'unknown'} on "
+                f"{other.host or 'this host'} writes it",
                 hint="wait until it ends, or stop it with Ctrl-C, then resume it",
             )
         try:

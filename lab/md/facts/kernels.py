@@ -1,10 +1,13 @@
-"""Rules of md and of the block layer that depend on the kernel's version; ``None``: unknown."""
+"""Rules of md and of the block layer that depend on the kernel's version; ``None``: unknown.
+
+Changes are merged before a release's first candidate, so a candidate (``6.14-rc1``) has them too.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from lab.core.versions import in_range
+from lab.core.versions import in_range, release_of
 
 UNPLUGGED: Final = ">=6.5"
 """Kernels that do not plug each write to a block device (``block/fops.c: blkdev_write_iter``,
@@ -21,13 +24,13 @@ PERHAPS_ROWS: Final = ">=6.6.77 <6.7"
 
 def plugs_writes(version: str | None) -> bool | None:
     """Whether a kernel plugs each write to a block device."""
-    if not in_range(version, ">=0"):
-        return None
-    return not in_range(version, UNPLUGGED)
+    release = release_of(version)
+    return None if release is None else not in_range(release, UNPLUGGED)
 
 
 def marks_whole_rows(version: str | None) -> bool | None:
     """Whether a write marks whole rows of chunks in the bitmap."""
-    if not in_range(version, ">=0") or in_range(version, PERHAPS_ROWS):
+    release = release_of(version)
+    if release is None or in_range(release, PERHAPS_ROWS):
         return None
-    return any(in_range(version, bounds) for bounds in ROWS)
+    return any(in_range(release, bounds) for bounds in ROWS)

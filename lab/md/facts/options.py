@@ -108,8 +108,7 @@ def _bitmap_file_problems(array: Array) -> Iterable[Problem]:
             key="array.bitmap",
             message="an external bitmap needs a file: set bitmap_file to a path in the guest on an "
             "ext4 outside the array, such as /var/lib/bench-bitmap, or bitmap_disk to the number "
-            "of "
-            "a disk for it",
+            "of a disk for it",
         )
     elif array.bitmap != "external" and path is not None:
         yield Problem(
@@ -178,9 +177,8 @@ def _bitmap_fit_problems(array: Array, level: Level, sizes: Sequence[int]) -> It
             yield Problem(
                 key="array.bitmap_chunk",
                 message=f"{format_size(array.bitmap_chunk)} needs more bits than mdadm reserves "
-                "for "
-                f"components of {format_size(shape.component_size)}: write {format_size(least)} or "
-                "more",
+                f"for components of {format_size(shape.component_size)}: write "
+                f"{format_size(least)} or more",
             )
             return
         chunk = array.bitmap_chunk or max(DEFAULT_BITMAP_CHUNK, least)

@@ -109,8 +109,7 @@ def _member_problems(array: Array, level: Level, disks: int) -> Iterable[Problem
         yield Problem(
             key="array.members",
             message=f"{members} members{spares} need more than {disks} disks: raise disks.count, "
-            "or "
-            "lower members or spares",
+            "or lower members or spares",
         )
     elif members < level.smallest:
         if array.members is not None:
@@ -262,8 +261,7 @@ def _fit_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterable[
         yield Problem(
             key=key,
             message=f"a disk of {format_size(smallest)} is too small for {where}{unit}: write "
-            "larger "
-            "disks, or a smaller chunk or offset",
+            "larger disks, or a smaller chunk or offset",
         )
         return
     if level is Level.RAID0 and array.layout == "dangerous":

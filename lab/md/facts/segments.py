@@ -88,8 +88,7 @@ def segment_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
         yield Problem(
             key="array.segments",
             message=f"{count} partitions of a disk of {format_size(min(sizes))} have less than "
-            "1MiB "
-            "each: lower it, or write larger disks",
+            "1MiB each: lower it, or write larger disks",
         )
         return
     refused = list(array_problems(segment_array(array, 1), cut))

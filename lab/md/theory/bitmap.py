@@ -1,13 +1,11 @@
 """The write-intent bitmap: writes that wait for a bitmap write, and the number of bitmap writes.
 
 Sources: kernel ``drivers/md/md-bitmap.c`` - ``md_bitmap_startwrite`` (a clean region's bit is set
-and its page marked dirty), ``md_bitmap_unplug`` (every dirty page is written, to every member, and
 and its page marked dirty), ``md_bitmap_unplug`` (every dirty page is written to every member, and
 the write waits for that), ``md_bitmap_endwrite`` and ``md_bitmap_daemon_work`` (at each
 ``time_base`` an idle region steps down; after the second step it is clean in memory, and its next
 write sets it again); ``raid5.c: raid5_bitmap_sector`` (newer kernels: a write marks whole rows of
-chunks); mdadm
-daemon's own writes, about a page per ``time_base``, are left out.
+chunks). The daemon's own writes, about a page per ``time_base``, are left out.
 """
 
 from __future__ import annotations

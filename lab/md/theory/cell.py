@@ -100,8 +100,6 @@ def follow(setting: Setting, work: Work) -> Found:
         work = _bounded(work, setting.geometry)
         alone = not work.random and work.depth == 1 and work.read_share in (0, 1)
         found = _follow_timed(setting, work) if alone else _follow_load(setting, work)
-    if setting.drives:
-        return found
     for number, (load, limits) in enumerate(zip(found.members, setting.limits, strict=True), 1):
         moved = ((Direction.READ, load.read_bytes), (Direction.WRITE, load.written_bytes))
         for direction, size in moved:
@@ -269,8 +267,8 @@ def _check_stream(geometry: Geometry, stream: SequentialLoad) -> None:
         raise UnknownError(f"block, total and offset are not all multiples of {grain} bytes")
     if stream.offset + stream.total > geometry.size:
         raise UnknownError(
-            f"the workload ends at byte {stream.offset + stream.total}, "
-            f"and the array has about {geometry.size}"
+            f"the workload ends at byte {stream.offset + stream.total}, and the array has about "
+            f"{geometry.size}"
         )
 
 

@@ -117,14 +117,13 @@ def _stripes(geometry: Geometry, work: Work, tally: Tally) -> Iterator[str]:
         if heights[how]:
             yield (
                 f"For {heights[how] // PAGE} of {whole // PAGE} stripe heads (4 KiB of each "
-                "member) md "
-                f"reads first, by {name} ({reads}; {instead}): {_amount(tally.read(how))} in total."
+                f"member) md reads first, by {name} ({reads}; {instead}): "
+                f"{_amount(tally.read(how))} in total."
             )
     if heights[WriteMethod.CACHED]:
         yield (
             f"For {heights[WriteMethod.CACHED] // PAGE} more, an earlier write to the same stripe "
-            "left "
-            f"the data in the stripe cache. md writes {parity} again."
+            f"left the data in the stripe cache. md writes {parity} again."
         )
 
 
@@ -144,8 +143,7 @@ def _parity_reads(geometry: Geometry) -> Iterator[str]:
     if idle:
         yield (
             f"Reads skip parity, and all parity is on {_members(idle)}: only "
-            f"{geometry.data_members} "
-            f"of {geometry.members} disks serve reads."
+            f"{geometry.data_members} of {geometry.members} disks serve reads."
         )
     else:
         yield (
@@ -242,15 +240,13 @@ def _bonus(setting: Setting, found: StreamPrediction) -> Iterator[str]:
         if given > 0:
             yield (
                 f"The initial burst of {_amount(held.size)} and the final request do not wait, "
-                "which "
-                f"saves {given:.2g} s: the workload takes {found.seconds:.3g} s."
+                f"which saves {given:.2g} s: the workload takes {found.seconds:.3g} s."
             )
             return
     if limit.busy < 0.97:
         yield (
             f"The limit explains {limit.busy:.0%} of the {found.seconds:.3g} s. With one request "
-            "at a "
-            "time, the other disks wait for the slowest."
+            "at a time, the other disks wait for the slowest."
         )
 
 
@@ -272,8 +268,7 @@ def _depth(work: Work, found: LoadPrediction) -> Iterator[str]:
     if found.limit.member is not None and found.limit.busy < 0.97:
         yield (
             f"At queue depth {depth} that disk is busy for {found.limit.busy:.0%} of the time: at "
-            "times "
-            "all requests wait for other disks."
+            "times all requests wait for other disks."
         )
     yield (
         f"Mean latency {_time(found.latency)}: queue depth {depth}, {found.iops:.4g} requests per "

@@ -104,8 +104,8 @@ def fit_hdd(samples: Samples, preset: HardDrive) -> tuple[HardDrive, tuple[str, 
     curve = drive.seek_curve
     if not first <= average <= full or curve.b < 0 or curve.e < 0:
         raise ToolError(
-            f"no arm moves like this: {first * 1000:.2f} ms to the next track,"
-            f" {average * 1000:.2f} ms on average, {full * 1000:.2f} ms over all of the disk",
+            f"no arm moves like this: {first * 1000:.2f} ms to the next track, "
+            f"{average * 1000:.2f} ms on average, {full * 1000:.2f} ms over all of the disk",
             hint="was the disk used by others meanwhile? measure it again, and for longer",
         )
     return drive, tuple(assumed)

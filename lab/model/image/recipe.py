@@ -85,8 +85,8 @@ class ModulesRecipe(Stable):
         for path in build:
             if not re.fullmatch(r"[a-z0-9][\w-]*(/[\w-]+)*(/[\w-]+\.ko)?", path):
                 raise ValueError(
-                    f"'{path}' is not a directory of the kernel's source, such as drivers/md, "
-                    "or a module in one, such as drivers/md/raid456.ko"
+                    f"'{path}' is not a directory of the kernel's source, such as drivers/md, or a "
+                    "module in one, such as drivers/md/raid456.ko"
                 )
         return build
 

@@ -80,8 +80,8 @@ def drive_problems(disk: Disk) -> Iterable[Problem]:
             wanted = name if name in SERVED else " or ".join(SERVED)
             yield Problem(
                 key=name,
-                message=f"the disk model {disk.model!r} does not use it: remove it, or set "
-                f"model to {wanted}",
+                message=f"the disk model {disk.model!r} does not use it: remove it, or set model "
+                f"to {wanted}",
             )
 
 

@@ -70,8 +70,8 @@ def throttle_problems(throttle: Throttle) -> Iterable[Problem]:
     if "operation_size" in limits and not any(limits.get(name) for name in operations):
         yield Problem(
             key="throttle.operation_size",
-            message="it has no effect without a limit on operations: set "
-            f"{operations[0]}, or remove it",
+            message=f"it has no effect without a limit on operations: set {operations[0]}, or "
+            "remove it",
         )
     if throttle.group is not None and not limits:
         yield Problem(

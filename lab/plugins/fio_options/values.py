@@ -11,7 +11,7 @@ import re
 from difflib import get_close_matches
 from typing import Final
 
-from lab.core.units import as_yaml, parse_seconds, parse_size
+from lab.core.units import as_yaml, is_digits, parse_seconds, parse_size
 from lab.plugins.fio_options.options import (
     MICROSECONDS,
     NUMBERS,
@@ -77,7 +77,7 @@ def _switch(name: str, given: object) -> int:
 def _size(name: str, given: object) -> Value:
     """Return bytes; percentages and ranges stay text."""
     text = str(given).strip()
-    if text.endswith("%") and text[:-1].replace(".", "", 1).isdigit():
+    if text.endswith("%") and is_digits(text[:-1].replace(".", "", 1)):
         return text
     parts = [[_bytes(name, word) for word in part.split("-")] for part in text.split(",")]
     if len(parts) == 1 and len(parts[0]) == 1:
@@ -91,10 +91,10 @@ def _bytes(name: str, text: str) -> int:
         return int(match[1]) << 10 * _SUFFIXES[match[2].lower()]
     if not _OUR_SIZE.fullmatch(text):
         raise ValueError(
-            f"{name}: {text!r} does not mean the same size in fio and in the lab: "
-            "write 4k or 4KiB, 1m or 1MiB, or the number of bytes"
+            f"{name}: {text!r} does not mean the same size in fio and in the lab: write 4k or "
+            "4KiB, 1m or 1MiB, or the number of bytes"
         )
-    return parse_size(int(text) if text.isdigit() else text)
+    return parse_size(int(text) if is_digits(text) else text)
 
 
 def _microseconds(name: str, given: object) -> str:

@@ -85,8 +85,8 @@ class DdParameters(Stable):
         if reads == writes:
             found = "both if and of name" if reads else "neither if nor of names"
             raise ValueError(
-                f"{found} {TARGET}: write of: '{TARGET}' to write to the array, "
-                f"or if: '{TARGET}' to read from it"
+                f"{found} {TARGET}: write of: '{TARGET}' to write to the array, or if: '{TARGET}' "
+                "to read from it"
             )
         if writes and self.count is None:
             raise ValueError(

@@ -36,6 +36,7 @@ from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.core.statistics import enough_for
 from lab.core.steady_state import WINDOW, Window, steady_window
+from lab.core.units import is_digits
 from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, Trace, WorkloadTool, checked
 from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT, Metric
@@ -513,7 +514,7 @@ def _check_done(options: Mapping[str, Value], moved: float, seconds: float) -> N
 
 def _count(options: Mapping[str, Value], name: str) -> int:
     value = options.get(name, 1)
-    return int(value) if str(value).isdigit() else 1
+    return int(value) if is_digits(str(value)) else 1
 
 
 def logs(stdout: str) -> dict[str, tuple[tuple[int, int, int, int], ...]]:

@@ -46,8 +46,8 @@ def plan_page(record: Bisection, steps: Expected, seconds: float) -> RenderableT
             table.add_row(one.version, one.branch, one.date or "", one.release, package)
         what = f"{count} versions of {PRODUCT[record.axis]}"
     effort = (
-        f"{what}; about {steps.steps:.0f} of them are measured,"
-        f" {steps.most} at most, in about {format_seconds(seconds)}."
+        f"{what}; about {steps.steps:.0f} of them are measured, {steps.most} at most, in about "
+        f"{format_seconds(seconds)}."
     )
     return Group(
         Text(f"{record.claim}: {record.says}", style="bold"),
@@ -104,10 +104,10 @@ def result_sentence(record: Bisection) -> str:
     between = f" Skipped between them: {', '.join(skipped)}." if skipped else ""
     if record.branches is not None:
         return (
-            f"The change is between the branches {record.branches[0]} and {record.branches[1]}:"
-            f" {good.version} is the newest version that is good, and {bad.version} the first one"
-            f" of its branch that is bad. The branches part before both, so neither is the"
-            f" version that brought it.{between}"
+            f"The change is between the branches {record.branches[0]} and {record.branches[1]}: "
+            f"{good.version} is the newest version that is good, and {bad.version} the first one "
+            "of its branch that is bad. The branches part before both, so neither is the version "
+            f"that brought it.{between}"
         )
     if record.axis is Axis.PATCH:
         return f"The first bad patch is {bad.version}: {bad.says}.{between}"
@@ -117,8 +117,8 @@ def result_sentence(record: Bisection) -> str:
             f" {good.version}.{between}"
         )
     return (
-        f"The first bad version is {product} {bad.version} ({bad.date or 'date unknown'}); the"
-        f" last good one is {good.version} ({good.date or 'date unknown'}).{between}"
+        f"The first bad version is {product} {bad.version} ({bad.date or 'date unknown'}); the "
+        f"last good one is {good.version} ({good.date or 'date unknown'}).{between}"
     )
 
 

@@ -185,9 +185,9 @@ def regression_sentence(one: Regression) -> str:
     also = f"; but {', '.join(one.also)}" if one.also else ""
     unknown = f"; of {', '.join(one.between)} noise hides it" if one.between else ""
     return (
-        f"{one.scenario}{f' ({where})' if where else ''}: {one.claim}: {one.workload}"
-        f" {one.metric.replace('_', ' ')} {before} → {after} ({change}):"
-        f" first bad: {one.named}; good before: {one.good}{unknown}{also}"
+        f"{one.scenario}{f' ({where})' if where else ''}: {one.claim}: {one.workload} "
+        f"{one.metric.replace('_', ' ')} {before} → {after} ({change}): first bad: {one.named}; "
+        f"good before: {one.good}{unknown}{also}"
     )
 
 

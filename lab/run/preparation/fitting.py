@@ -31,8 +31,8 @@ def check_images(compiled: Compiled, facts: Known) -> None:
             places = compiled.point_of(cell).places
             raise compiled.document.wrong(
                 places.get("guest.image", ("guest", "image")),
-                f"there is no image '{name}': known are {', '.join(known)};"
-                " `lab image import` brings another",
+                f"there is no image '{name}': known are {', '.join(known)}; `lab image import` "
+                "brings another",
             )
     check_arrays(compiled, compiled.cells, facts)
 

@@ -54,8 +54,8 @@ class Meter:
         self._unread += len(data)
         if self._unread > UNREAD:
             self.sentence = (
-                f"the guest sent {format_size(UNREAD)} over SSH that no command has read;"
-                " the connection was closed"
+                f"the guest sent {format_size(UNREAD)} over SSH that no command has read; the "
+                "connection was closed"
             )
             self._socket.close()
             return b""

@@ -348,8 +348,8 @@ class Shell:
         if not _STATUS.fullmatch(found[1]):
             shown = printable(found[1].decode(errors="replace"))
             raise ToolError(
-                f"the guest's shell reports the status '{shown}', expected a number up to 255:"
-                " a program in the guest has written to it"
+                f"the guest's shell reports the status '{shown}', expected a number up to 255: a "
+                "program in the guest has written to it"
             )
         # What a process of the script prints after its end is dropped.
         return int(found[1]), bytes(out[: found.start()]), bytes(err[: err.find(err_end)])

@@ -352,8 +352,8 @@ class SealedBackend:
                     self._lost(f"QEMU used no CPU for {silence.seconds:.0f} s: it is stopped")
                 if countdown.left() <= 0:
                     self._lost(
-                        f"the sealed guest did not end within {countdown.seconds:.0f} s"
-                        f" (limit: {limit:.0f} s of its own time)"
+                        f"the sealed guest did not end within {countdown.seconds:.0f} s (limit: "
+                        f"{limit:.0f} s of its own time)"
                     )
                 shown = self._show(progress, shown)
                 self._count(before, start, limit)
