@@ -50,6 +50,8 @@ _IDLE: Final = f"""\
 _BUSY: Final = """\
   read -r action < $md/sync_action
   [ $action = idle ] || { unrest "$name was busy with $action"; continue; }
+"""
+_DEGRADED: Final = """\
   read -r degraded < $md/degraded
 """
 _JOURNAL: Final = """\
@@ -136,11 +138,12 @@ def rest_script(array: Array, *, waits: bool) -> str:
     level = NAMES.get(array.level)
     if level is None or not level.redundant:
         return ""
-    parts = [_BEGIN, _IDLE if waits else "", _BUSY]
+    lockless = array.bitmap == "lockless"  # it syncs regions at their first write
+    parts = [_BEGIN, _IDLE if waits else "", "" if lockless else _BUSY, _DEGRADED]
     if level.parity:
         parts += [_JOURNAL, _STRIPES]
     if has_bits(array):
         parts.append(_BITS)
-    elif array.bitmap == "lockless":
+    elif lockless:
         parts.append(_LOCKLESS)
     return "".join((*parts, _CLEAN, _END))
