@@ -132,6 +132,11 @@ class FakeBench:
     def restore_guest(self, step: RestoreGuest) -> None:
         self._told("restore", step.key)
 
+    mdstat = ""
+
+    def progress(self) -> str:
+        return self.mdstat
+
     def pressure(self) -> Mapping[str, float]:
         return {"cpu": self.clock, "wait": self.clock / 10}
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import re
 from textwrap import indent
+from typing import Final
 
 from typing_extensions import override
 
@@ -41,6 +42,8 @@ class LabError(Exception):
     """A sentence with the problem, and a hint with the remedy."""
 
     exit_status = EXIT_TROUBLE
+    late: str | None = None
+    """Of a command that reached its time limit: the limit, and the command's last line."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -101,6 +104,19 @@ class CommandError(ToolError):
         )
         self.command, self.status = command, status
         self.stdout, self.stderr = stdout, stderr
+
+
+_CAUSES: Final = re.compile(
+    r"Out of memory|Kernel panic - not syncing|\bBUG: |kernel BUG at|\bOops:|general protection|"
+    r"VFS: Unable to mount|soft lockup|hung_task"
+)
+
+
+def cause_of_panic(log: str) -> str:
+    """Return the lines of a kernel's log that say why it panicked; else its last lines."""
+    lines = [re.sub(r"^\[ *[\d.]+\] ", "", line.strip()) for line in log.strip().splitlines()]
+    found = [line for line in lines if _CAUSES.search(line)]
+    return " / ".join(list(dict.fromkeys(found))[-4:] or lines[-4:])
 
 
 def first_line(script: str) -> str:

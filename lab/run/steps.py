@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from lab.compile.guest.program import cut, timed_script
+from lab.compile.guest.program import cut, how_far, timed_script
 from lab.core.errors import GuestError, LabError, ToolError, TroubleError
 from lab.model.execution.procedure import (
     AskServer,
@@ -122,12 +122,27 @@ def run_procedure(
         except CheckFailedError as failed:
             on_check(failed.check)
             raise
+        except LabError as error:
+            if error.late is not None:
+                error.message = f"'{step.progress}' did not end within {error.late}{_far(bench)}"
+            raise
         for check in checks:
             on_check(check)
 
 
+def _far(bench: Backend) -> str:
+    """Return how far md is, for a message; empty: the guest has no array, or does not say."""
+    far = how_far(bench.progress())
+    return f": {far}" if far else ""
+
+
 def _undo_in_guest(bench: Backend, step: GuestCommand) -> None:
-    output = bench.guest(step.undo, step.timeout)
+    try:
+        output = bench.guest(step.undo, step.timeout)
+    except LabError as error:
+        if error.late is not None:
+            error.message = f"undoing '{step.label}' did not end within {error.late}{_far(bench)}"
+        raise
     if output.status != 0:
         raise _failed(f"undoing '{step.label}'", output)
 
@@ -183,7 +198,8 @@ def _wait_for(step: WaitFor, bench: Backend) -> None:
             return
         if bench.now() >= deadline:
             raise GuestError(
-                f"gave up after {step.timeout:.0f} seconds waiting for {step.label}: {check.detail}"
+                f"gave up after {step.timeout:.0f} seconds waiting for {step.label}:"
+                f" {check.detail}{_far(bench)}"
             )
         bench.pause(step.interval)
 
@@ -229,4 +245,7 @@ def _end(step: EndWorkload, bench: Backend, save: Save) -> None:
     if output.status != 0:
         raise _failed(step.workload, output)
     if step.after:
-        save(f"{tag}.after.txt", bench.guest(step.after, 60.0).stdout)
+        after = bench.guest(step.after, 60.0)
+        save(f"{tag}.after.txt", after.stdout)
+        if after.status != 0:
+            raise _failed(f"the counters after {step.workload}", after)

@@ -80,14 +80,39 @@ LIMITS: Final = (
     *("total_iops_sec", "read_iops_sec", "write_iops_sec"),
 )
 """libvirt's names of a throttled disk's limits, in the order of the driver's."""
-EVIDENCE: Final = f"{SUPERBLOCKS}echo\necho '{CUT}'\ndmesg || true\n"
-"""Shell lines that print each disk's superblock of md, and the kernel's log."""
+EVIDENCE: Final = (
+    f"cat /proc/mdstat 2>/dev/null || true\necho '{CUT}'\n"
+    f"{SUPERBLOCKS}echo\necho '{CUT}'\ndmesg || true\n"
+)
+"""Shell lines that print md's state, each disk's superblock of md, and the kernel's log."""
 
 
 def evidence(text: str) -> Mapping[str, str]:
     """Return the output of :data:`EVIDENCE` as raw output by name; empty: there is none."""
-    superblocks, found, log = text.partition(f"\n{CUT}\n")
+    superblocks, found, log = text.partition(f"{CUT}\n")[2].partition(f"\n{CUT}\n")
     return {"superblocks.txt": superblocks, "kernel.txt": log} if found else {}
+
+
+def mdstat(text: str) -> str:
+    """Return md's state in the output of :data:`EVIDENCE`."""
+    return text.partition(f"{CUT}\n")[0]
+
+
+_ARRAY: Final = re.compile(r"^(md\S+) : (\w+)(?: \(\S+\))*(?: (\w+))?")
+_SYNC: Final = re.compile(r"(\w+) *= *(\S+?%|\w+)(?: \((\d+)/(\d+)\))?")
+
+
+def how_far(text: str) -> str:
+    """Return how far md's syncs are, from ``/proc/mdstat``; empty: there is no array."""
+    found: list[str] = []
+    for line in text.splitlines():
+        if array := _ARRAY.match(line):
+            found.append(f"{array[1]} ({array[3] or array[2]}) is idle")
+        elif found and (sync := _SYNC.search(line)):
+            name = found[-1].removesuffix(" is idle")
+            done = f", {sync[3]} of {sync[4]} KiB" if sync[3] else ""
+            found[-1] = f"{name}: {sync[1]} {sync[2]}{done}"
+    return "; ".join(found)
 
 
 def timed_script(step: Timed) -> str:

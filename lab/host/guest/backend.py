@@ -414,9 +414,19 @@ class LiveBackend:
             self._alive(ask=False)
             if error.hint:
                 raise
-            raise self._dead(error.message) from error
+            dead = self._dead(error.message)
+            dead.late = error.late
+            raise dead from error
         finally:
             self._watchdog.end()
+
+    def progress(self) -> str:
+        """Return ``/proc/mdstat``; empty: the guest does not answer."""
+        try:
+            assert self._shell is not None
+            return self._shell.run("cat /proc/mdstat", self._silence).stdout
+        except LabError:
+            return ""
 
     def evidence(self) -> Mapping[str, str]:
         """Return raw output that explains a failure, if the guest still responds."""

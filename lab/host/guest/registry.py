@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 
-from lab.core.errors import GuestError, HostError, InputError, unwritable
+from lab.core.errors import GuestError, HostError, InputError, cause_of_panic, unwritable
 from lab.host.system import clock, files, leftovers, paths, unfinished
 from lab.host.system.pids import is_ours, send, started_ticks
 
@@ -346,7 +346,8 @@ def console_tail(directory: Path, lines: int = 15) -> str:
     found = [line for line in printable.splitlines() if line.strip()]
     panic = next((i for i, line in enumerate(found) if PANIC in line), None)
     if panic is not None:
-        return "\n".join(found[max(0, panic - 3) : panic - 3 + lines])
+        first = max(0, panic - 3)
+        return "\n".join(found[first : first + lines])
     return "\n".join(found[-lines:])
 
 
@@ -360,7 +361,7 @@ def dead(record: GuestRecord, sentence: str) -> GuestError:
 
 def require_alive(record: GuestRecord) -> None:
     """Raise ``GuestError`` if the guest has panicked or its QEMU has ended."""
-    if PANIC in console_tail(record.path, lines=40):
-        raise dead(record, f"the guest '{record.id}' panicked")
+    if PANIC in (log := console_tail(record.path, lines=40)):
+        raise dead(record, f"the guest '{record.id}' panicked: {cause_of_panic(log)}")
     if not qemu_pids(record.path):
         raise dead(record, f"the guest '{record.id}' ended unexpectedly: its QEMU is gone")

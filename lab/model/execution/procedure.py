@@ -908,6 +908,9 @@ class Backend(Protocol):
     def pressure(self) -> Mapping[str, float]:
         """Return the seconds that the guest ran and waited; only differences are meaningful."""
 
+    def progress(self) -> str:
+        """Return ``/proc/mdstat`` after a command reached its time limit; empty: unknown."""
+
     def now(self) -> float:
         """Return seconds on a monotonic clock."""
 

@@ -142,7 +142,9 @@ class Running:
             if self._reader.is_alive():
                 self._alive()
                 if self._time() - self._asked > timeout:
-                    raise GuestError(f"a workload did not end within {timeout:.0f} seconds")
+                    error = GuestError(f"a workload did not end within {timeout:.0f} seconds")
+                    error.late = f"{timeout:.0f} seconds"
+                    raise error
         if self._too_long:
             raise too_long("a workload")
         status = deadline.call(

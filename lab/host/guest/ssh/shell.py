@@ -195,10 +195,12 @@ class Shell:
         def still_time() -> None:
             self._alive()
             if self._time() - started > timeout:
-                raise GuestError(
+                error = GuestError(
                     f"a command in the guest did not end within {timeout:.0f} seconds:"
                     f" {first_line(script)[:120]}"
                 )
+                error.late = f"{timeout:.0f} seconds"
+                raise error
 
         try:
             channel = self._idle.pop() if self._idle else self._open(still_time)

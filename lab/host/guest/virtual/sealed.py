@@ -21,6 +21,7 @@ from drive import region, sealed
 from drive.drive import Parameters
 from drive.monitor import Console, MonitorError
 from lab.compile.guest.program import (
+    CUT,
     FAILED,
     STATISTICS,
     TIMED_OUT,
@@ -29,6 +30,7 @@ from lab.compile.guest.program import (
     Progress,
     answers,
     evidence,
+    mdstat,
     programs,
     serial_of,
     trials,
@@ -39,6 +41,7 @@ from lab.core.errors import (
     HostError,
     LabError,
     ToolError,
+    cause_of_panic,
     lacks_memory,
     unwritable,
 )
@@ -349,11 +352,14 @@ class SealedBackend:
                     used = now
                     silence.again()
                 if silence.left() <= 0:
-                    self._lost(f"QEMU used no CPU for {silence.seconds:.0f} s: it is stopped")
+                    self._lost(
+                        f"QEMU used no CPU for {silence.seconds:.0f} s: it is stopped, at"
+                        f" '{self._at(shown)}'"
+                    )
                 if countdown.left() <= 0:
                     self._lost(
                         f"the sealed guest did not end within {countdown.seconds:.0f} s (limit: "
-                        f"{limit:.0f} s of its own time)"
+                        f"{limit:.0f} s of its own time): it was at '{self._at(shown)}'"
                     )
                 shown = self._show(progress, shown)
                 self._count(before, start, limit)
@@ -384,6 +390,11 @@ class SealedBackend:
         """Return the number of the item that the guest has reached; ``None``: none."""
         own = self._own_region
         return (progress or Progress()).follow(lambda at, size: region.output(own, at, size))
+
+    def _at(self, shown: int) -> str:
+        """Return what the guest does, for messages."""
+        items = self._programs.items
+        return self._procedure.steps[items[shown].step].progress if shown >= 0 else "its start"
 
     def _show(self, progress: Progress, shown: int) -> int:
         """Report the step that the guest has reached, from its output."""
@@ -419,9 +430,9 @@ class SealedBackend:
                 f"{where} printed too much output: {format_size(state.output_lost)} are lost"
             )
         elif state.phase is region.Phase.PANICKED:
-            said = "\n".join(state.log.strip().splitlines()[-8:])
             self._ended = ToolError(
-                f"the kernel of {where} panicked, and would panic again: {said}",
+                f"the kernel of {where} panicked, and would panic again:"
+                f" {cause_of_panic(state.log)}",
                 hint="the cell's console.txt has its messages",
             )
         elif cut and state.phase is region.Phase.RUNNING:
@@ -474,10 +485,12 @@ class SealedBackend:
         # The guest has started it itself.
         pass
 
-    def end(self, name: str, _timeout: float, *, cut: bool) -> Output:
+    def end(self, name: str, timeout: float, *, cut: bool) -> Output:
         """Return the recorded output of a workload."""
         if not cut:
-            return output_of(self._answer(name))
+            done = self._answer(name)
+            timed_out(done, name, timeout, begun=True)
+            return output_of(done)
         items = enumerate(self._programs.items)
         number = next(n for n, item in items if item.script == name)
         answer = self._answers.get(number)
@@ -508,6 +521,10 @@ class SealedBackend:
 
     def spoil_disk(self, step: SpoilDisk) -> None:
         self._plugged(step.serial)
+
+    def progress(self) -> str:
+        """Return ``/proc/mdstat`` when the first command failed; empty: none did."""
+        return mdstat(self._answers[FAILED].stdout) if FAILED in self._answers else ""
 
     def evidence(self) -> Mapping[str, str]:
         """Return raw output that explains a failure."""
@@ -560,13 +577,17 @@ class SealedBackend:
         pass
 
 
-def timed_out(answer: Answer, script: str, timeout: float) -> None:
-    """``ToolError`` if a command was ended by its time limit."""
-    if answer.status == TIMED_OUT and answer.ended - answer.began >= timeout - 1:
-        raise ToolError(
+def timed_out(answer: Answer, script: str, timeout: float, *, begun: bool = False) -> None:
+    """``ToolError`` if a command was ended by its time limit; ``begun``: it began earlier."""
+    if answer.status == TIMED_OUT and (begun or answer.ended - answer.began >= timeout - 1):
+        error = ToolError(
             f"a command in the guest did not end within {timeout:.0f} seconds of its clock:"
             f" {script.strip().splitlines()[0][:120]}"
         )
+        said = (answer.stderr.strip() or answer.stdout.rpartition(CUT)[2].strip()).splitlines()
+        last = f", after '{said[-1][:120]}'" if said else ""
+        error.late = f"{timeout:.0f} seconds of its clock{last}"
+        raise error
 
 
 def output_of(answer: Answer) -> Output:
