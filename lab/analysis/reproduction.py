@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from lab.model.execution.procedure import (
     Step,
     Timed,
 )
+from lab.model.image.manifest import NAME
 from lab.model.result.document import Digest, Outcome
 from lab.model.result.reproduction import FirstDifference, OtherInput
 from lab.model.result.stored import StoredOutcome
@@ -131,12 +133,33 @@ def _shown(text: str | None, at: int | None) -> str:
     return f"{'…' if begin else ''}{shown}{'…' if (at or 0) + AROUND < len(data) else ''}"
 
 
+PROGRAMS: Final = "programs"
+"""Name of the input that is left if no file differs: commands, disks and expected results."""
+
+
+def image_advice(name: str) -> str:
+    """Return how to get an image with the same bytes; the commands work as they are."""
+    name = name if re.fullmatch(NAME, name) else "IMAGE"
+    return (
+        f"`lab image export {name} {name}.tar` where the run was made, and here"
+        f" `lab image import {name}.tar`"
+    )
+
+
+def other_programs(stored: Digest | None, here: Digest | None) -> OtherInput:
+    """Return the input that differs if no file of the guest does."""
+    return OtherInput(
+        what=PROGRAMS,
+        stored=stored.inputs if stored else "",
+        here=here.inputs if here else "",
+        advice="this lab makes other commands or disks of the scenario: use the run's version",
+    )
+
+
 def other_inputs(stored: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[OtherInput]:
     """Yield the inputs that differ between two runs' environments, with advice."""
-    image = (stored.get("image") or {}).get("name", "IMAGE")
     advice = {
-        "image": f"export it where the run was made (`lab image export {image} FILE`), and import"
-        " it here (`lab image import FILE`)",
+        "image": image_advice(str((stored.get("image") or {}).get("name"))),
         "kernel": "the image has it: use the run's image",
         "driver": "use the run's version of the lab: it builds the driver and `init`",
         "initramfs": "use the run's version of the lab: it builds the driver and `init`",

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from typing_extensions import override
 
-from lab.analysis.reproduction import other_inputs
+from lab.analysis.reproduction import PROGRAMS, image_advice, other_inputs, other_programs
 from lab.compile.scenario.document import Compiled, compile_document
 from lab.compile.scenario.identity import cell_id
-from lab.core.errors import InputError, unwritable
+from lab.core.errors import InputError, TroubleError, unwritable
 from lab.core.yaml import parse_override, read_file
 from lab.host import images
+from lab.host.images import virtual_time as sealed_kit
 from lab.host.system import files, paths, unfinished, untrusted
+from lab.model.image.manifest import Image
 from lab.model.result.reproduction import CellState, ReproducedCell, Reproduction
 from lab.model.scenario.document import AutoTrials
 from lab.model.scenario.guest import Guest
 from lab.results.agreement import difference_of, not_sealed
 from lab.run.execute import Executor, LocalExecutor, run_scenario
 from lab.run.options import RunOptions
+from lab.run.preparation import systems
 from lab.run.preparation.platforms import Platform
 from lab.run.worker_pool import Say, Watch
 from lab.store import reuse
@@ -123,26 +127,53 @@ class PinnedExecutor(LocalExecutor):
     """Runs cells on this host, with the image that the stored run used."""
 
     digest: str
+    """Of the run's image."""
+    contents: str
+    """Digest of its bytes, as in the run's ``sealed`` facts; empty: unknown."""
 
     @override
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
         """Return the stored run's image, if it exists here; otherwise the current one."""
-        pinned = next(
-            (
-                image
-                for image in images.list_images().images
-                if (image.name, image.digest) == (guest.image, self.digest)
-            ),
-            None,
-        )
-        return self.placed(guest, progress, pinned if guest.system[1:] == (None, None) else None)
+        if guest.system[1:] != (None, None):
+            return self.placed(guest, progress, None)
+        pinned = self._pinned(guest, progress)
+        if pinned is None:
+            instead = "this host has another one" if systems.find(guest) else _BUILT
+            self.say(
+                f"the run's image '{guest.image}' is not on this host: {instead}, and the results"
+                f" may differ. Better: {image_advice(guest.image)}"
+            )
+        return self.placed(guest, progress, pinned)
+
+    def _pinned(self, guest: Guest, progress: images.Progress) -> Image | None:
+        """Return the image with the run's bytes; ``None``: it is not here."""
+        named = [image for image in images.list_images().images if image.name == guest.image]
+        named.sort(key=lambda image: image.digest != self.digest)
+        if not self.contents:
+            return next((image for image in named if image.digest == self.digest), None)
+        for image in named:
+            if image.kernel is None:
+                continue
+            with suppress(TroubleError):  # it cannot be read
+                files.make_directory(paths.sealed())
+                if sealed_kit.base_digest(image, progress) == self.contents:
+                    return image
+        return None
+
+
+_BUILT: Final = "another one is built, which takes minutes"
 
 
 def executor_of(source: Source, options: RunOptions, watch: Watch, say: Say) -> PinnedExecutor:
     """Return the executor of a reproduction."""
     image = source.about.environment.get("image") or {}
+    sealed = source.about.environment.get("sealed") or {}
     return PinnedExecutor(
-        options=options, watch=watch, say=say, digest=str(image.get("digest", ""))
+        options=options,
+        watch=watch,
+        say=say,
+        digest=str(image.get("digest", "")),
+        contents=str(sealed.get("image", "")),
     )
 
 
@@ -172,13 +203,17 @@ def reproduce(
         progress=progress,
         ready=ready,
     )
+    facts = done.store.load_run().environment
+    inputs = list(other_inputs(source.about.environment, facts))
     cells = [
         ReproducedCell(id=stored.id, state=CellState.SKIPPED, reason=left_out[stored.id])
         if stored.id in left_out
-        else _compared(source, done.store, stored.id)
+        else _compared(source, done.store, stored.id, [one.what for one in inputs])
         for stored in source.about.cells
     ]
-    identical = all(cell.state is not CellState.DIFFERENT for cell in cells)
+    if not inputs and (other := next((c for c in cells if c.state is _OTHER), None)):
+        inputs = [other_programs(other.stored, other.here)]
+    identical = all(cell.state in (CellState.IDENTICAL, CellState.SKIPPED) for cell in cells)
     kept = None
     if not identical:
         kept = _keep(done.store)
@@ -186,27 +221,39 @@ def reproduce(
         for cell in cells:
             if cell.state is CellState.IDENTICAL:
                 reuse.add(source.run, cell.id)
-    environment = (kept or done.store).load_run().environment
     return Reproduction(
         run=source.id,
         identical=identical,
         cells=tuple(cells),
-        inputs=tuple(other_inputs(source.about.environment, environment)),
+        inputs=tuple(inputs),
         kept=kept.id if kept else None,
     )
 
 
-def _compared(source: Source, store: RunStore, cell: str) -> ReproducedCell:
+_OTHER: Final = CellState.OTHER_INPUTS
+
+
+def _compared(source: Source, store: RunStore, cell: str, others: Sequence[str]) -> ReproducedCell:
+    """Compare a cell; ``others``: names of inputs of this host that differ from the run's."""
     stored, finished = source.cells[cell], store.load_cell(cell)
     assert finished is not None
     difference = difference_of(cell, source.run, stored, finished)
-    return ReproducedCell(
+    was, now = stored.outcome.digest, finished.outcome.digest
+    found = ReproducedCell(
         id=cell,
         state=CellState.DIFFERENT if difference else CellState.IDENTICAL,
-        stored=stored.outcome.digest,
-        here=finished.outcome.digest,
+        stored=was,
+        here=now,
         difference=difference,
     )
+    if not difference:
+        return found
+    # A cell that failed before its guest ended has no digest.
+    other = was.inputs != now.inputs if was and now else bool({*others} - {"lab"})
+    if not other:
+        return found
+    names = ", ".join(others) or PROGRAMS
+    return found.model_copy(update={"state": _OTHER, "reason": names})
 
 
 def _keep(store: RunStore) -> RunStore:

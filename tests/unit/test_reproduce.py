@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from lab.analysis.reproduction import first_difference, other_inputs
+from lab.analysis.reproduction import first_difference, image_advice, other_inputs
 from lab.cli.commands import app
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id
@@ -16,15 +19,20 @@ from lab.core.errors import EXIT_INPUT, InputError
 from lab.core.yaml import parse_override
 from lab.host.system import paths
 from lab.model.execution.procedure import GuestCommand, Procedure, SealDisks, Timed
+from lab.model.image.manifest import ImageFile, contents_digest
 from lab.model.result.document import CellClock, Digest, Outcome, SeedDigest
+from lab.model.result.reproduction import CellState
 from lab.model.result.stored import StoredOutcome
 from lab.model.scenario.document import Cell
+from lab.model.scenario.guest import Clock, Guest
 from lab.results.export import Form, export
 from lab.results.script import script_of
 from lab.run import reproduce
+from lab.run.options import RunOptions
 from lab.store import bundles
 from lab.store.runs import RunStore, StoredCell
 from tests.fakes import SCENARIO, stored_run
+from tests.unit.test_image_store import plant
 from tests.unit.test_reuse import begun, digest, ran
 
 
@@ -238,3 +246,126 @@ def test_a_run_of_before_this_version_can_be_read(cell: Cell, lab_home: Path) ->
     assert finished is not None
     assert finished.outcome.digest is not None
     assert finished.outcome.digest.seeds == ()
+
+
+IMAGE = {"name": "debian-12", "digest": "a" * 64}
+
+
+def sealed_as(store: RunStore, sealed: dict[str, str]) -> RunStore:
+    """The run with these facts about its guests' files."""
+    about = store.load_run()
+    facts = {**about.environment, "image": IMAGE, "sealed": sealed}
+    store.save_run(about.model_copy(update={"environment": facts}))
+    return RunStore(store.directory)
+
+
+@pytest.mark.parametrize(
+    ("there", "inputs", "state", "reason"),
+    [
+        ({"image": "j", "qemu": "q"}, "0" * 64, CellState.OTHER_INPUTS, "image"),
+        ({"image": "j", "qemu": "r"}, "0" * 64, CellState.OTHER_INPUTS, "image, qemu"),
+        ({"image": "i", "qemu": "q"}, "0" * 64, CellState.OTHER_INPUTS, "programs"),
+        ({"image": "i", "qemu": "q"}, None, CellState.DIFFERENT, ""),
+    ],
+)
+def test_a_difference_with_other_inputs_names_them_and_does_not_blame_the_run(
+    cell: Cell,
+    lab_home: Path,
+    there: dict[str, str],
+    inputs: str | None,
+    state: CellState,
+    reason: str,
+) -> None:
+    store = sealed_as(ran(cell), {"image": "i", "qemu": "q"})
+    source = reproduce.source_of(store)
+    again = sealed_as(ran(cell), there)
+    (name,) = source.cells
+    place = again.directory / "cells" / name
+    document = json.loads((place / "outcome.json").read_text())
+    if inputs is not None:
+        document["digest"]["inputs"] = inputs
+    document["digest"]["results"] = "1" * 64
+    (place / "outcome.json").write_text(json.dumps(document))
+    raw = next(iter((place / "raw").iterdir()))
+    raw.write_text(f"{raw.read_text()}more")
+    others = [o.what for o in other_inputs(facts_of(store), facts_of(again))]
+    found = reproduce._compared(source, RunStore(again.directory), name, others)
+    assert (found.state, found.reason) == (state, reason)
+    assert found.difference is not None
+
+
+def facts_of(store: RunStore) -> dict[str, Any]:
+    return store.load_run().environment
+
+
+def test_equal_bytes_are_identical_whatever_the_inputs(cell: Cell, lab_home: Path) -> None:
+    source = reproduce.source_of(ran(cell))
+    (name,) = source.cells
+    found = reproduce._compared(source, ran(cell), name, ["image"])
+    assert found.state is CellState.IDENTICAL
+
+
+def test_the_image_with_the_bytes_of_the_run_is_used_whatever_its_digest_says(
+    lab_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two builds of one recipe once had one digest; the bytes decide."""
+    wanted, other = (
+        plant("debian-12", content=content).model_copy(update={"kernel": Path("/kernel")})
+        for content in (b"one", b"other")
+    )
+    found = SimpleNamespace(images=(other, wanted))
+    monkeypatch.setattr(reproduce.images, "list_images", lambda: found)
+    contents = {wanted.digest: "1" * 64, other.digest: "2" * 64}
+    monkeypatch.setattr(
+        reproduce.sealed_kit, "base_digest", lambda image, say: contents[image.digest]
+    )
+    said: list[str] = []
+    placed: list[Any] = []
+    monkeypatch.setattr(
+        reproduce.LocalExecutor, "placed", lambda self, guest, progress, image: placed.append(image)
+    )
+    monkeypatch.setattr(reproduce.systems, "find", lambda guest: other)
+
+    def executor(bytes_: str) -> reproduce.PinnedExecutor:
+        return reproduce.PinnedExecutor(
+            options=RunOptions(), watch=None, say=said.append, digest=other.digest, contents=bytes_
+        )  # type: ignore[arg-type]
+
+    guest = Guest(clock=Clock.VIRTUAL)
+    executor("1" * 64).place(guest, lambda what, part: None)
+    assert [one.digest for one in placed] == [wanted.digest]
+    assert said == []
+    executor("3" * 64).place(guest, lambda what, part: None)
+    assert placed[1:] == [None]
+    (sentence,) = said
+    assert "'debian-12' is not on this host" in sentence
+    monkeypatch.setattr(reproduce.systems, "find", lambda guest: None)
+    executor("3" * 64).place(guest, lambda what, part: None)
+    assert "is built, which takes minutes" in said[1]
+    executor("").place(guest, lambda what, part: None)  # a run of an earlier version
+    assert placed[3].digest == other.digest
+
+
+def test_the_advised_commands_work_as_they_are_printed(
+    lab_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is parsed by the command line itself: it fails only for want of the files."""
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"`(lab [^`]+)`", image_advice("debian-12"))
+    assert len(commands) == 2
+    for command in commands:
+        done = CliRunner().invoke(app, command.split()[1:])
+        assert isinstance(done.exception, InputError), done.output
+        assert "--checksum" not in str(done.exception)
+    assert "`lab image import IMAGE.tar`" in image_advice("$(touch /tmp/x)")
+
+
+def test_other_bytes_are_another_image() -> None:
+    one = {
+        "disk.qcow2": ImageFile(size=1, sha256="a" * 64),
+        "kernel": ImageFile(size=1, sha256="b" * 64),
+    }
+    other = {**one, "disk.qcow2": ImageFile(size=1, sha256="c" * 64)}
+    swapped = {"disk.qcow2": one["kernel"], "kernel": one["disk.qcow2"]}
+    assert contents_digest(dict(reversed(one.items()))) == contents_digest(one)
+    assert len({contents_digest(files) for files in (one, other, swapped)}) == 3

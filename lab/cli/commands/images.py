@@ -90,13 +90,14 @@ def import_(
         ),
     ],
     checksum: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--checksum",
             metavar="ALGORITHM:HEX",
-            help="Expected checksum, such as sha256:9f86d0...",
+            help="Expected checksum, such as sha256:9f86d0... A .tar of this host needs none.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the image. Default: the file's name.")
     ] = None,
@@ -106,6 +107,7 @@ def import_(
     A cloud image must have cloud-init, an SSH server and mdadm: it is read before it is accepted.
 
     Examples:
+        lab image import debian-12.tar
         lab image import debian-12.tar --checksum sha256:9f86d0…
         lab image import disk.qcow2 --name my-cloud --checksum sha512:9f86d0…
     """

@@ -38,7 +38,8 @@ def reproduce(
 ) -> None:
     """Run a stored run's cells in virtual time again, and compare them byte for byte.
 
-    Prints "identical", or the first difference of each cell: step, file and byte. Cells that were
+    Prints "identical", or the first difference of each cell: step, file and byte. If an input
+    differs, such as the image, it is named: then the cell cannot be compared. Cells that were
     not sealed are skipped. If all are identical, later runs take this run's results. Otherwise
     the new run is kept.
 
@@ -112,11 +113,18 @@ def _print(found: Reproduction) -> None:
     lines = [line for cell in found.cells for line in cell_lines(cell, here="here")]
     same = sum(cell.state is CellState.IDENTICAL for cell in found.cells)
     other = sum(cell.state is CellState.DIFFERENT for cell in found.cells)
-    skipped = len(found.cells) - same - other
+    apart = sum(cell.state is CellState.OTHER_INPUTS for cell in found.cells)
+    skipped = len(found.cells) - same - other - apart
     if found.identical:
         lines.append(f"identical: {same} of {len(found.cells)} cells, {skipped} skipped")
-    else:
+    if other:
         lines.append(f"different: {other} of {len(found.cells)} cells, {skipped} skipped")
+    if apart:
+        names = ", ".join(one.what for one in found.inputs)
+        lines.append(
+            f"not comparable: {apart} of {len(found.cells)} cells ran with different inputs here"
+            f" ({names}). This says nothing about the run."
+        )
     for one_input in found.inputs:
         lines.append(
             f"{one_input.what}: the run had {one_input.stored}, here is {one_input.here}:"

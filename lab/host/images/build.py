@@ -35,8 +35,9 @@ from lab.model.image.manifest import (
     ImageManifest,
     ImageSource,
     boot_files,
+    contents_digest,
 )
-from lab.model.image.recipe import Brought, ImageRecipe, image_digest, recipe_digest
+from lab.model.image.recipe import Brought, ImageRecipe, recipe_digest
 
 _TOOLS = {
     "mmdebstrap": "mmdebstrap",
@@ -87,14 +88,15 @@ def build(
         with image_workspace.workspace(name) as work:
             found = _make(recipe, name=name, brought=brought, work=work, progress=progress)
             progress("hashing the files", 0.97)
+            facts = {file: _facts(work / "image" / file) for file in _FILES}
             manifest = ImageManifest(
                 name=name,
-                digest=image_digest(recipe, brought, found.packages),
+                digest=contents_digest(facts),
                 recipe_digest=digest,
                 built=datetime.now(UTC),
                 source=ImageSource.BUILT,
                 boot=ImageBoot.KERNEL,
-                files={file: _facts(work / "image" / file) for file in _FILES},
+                files=facts,
                 packages=dict(found.packages),
                 kernel_version=found.kernel_version,
                 mdadm_version=found.packages.get("mdadm"),

@@ -104,15 +104,17 @@ def import_image(source: str, *, name: str, checksum: str, progress: Progress) -
 
 
 def import_archive(
-    source: str, *, checksum: str, progress: Progress, in_use: Collection[str] = ()
+    source: str, *, checksum: str | None, progress: Progress, in_use: Collection[str] = ()
 ) -> Image:
     """Import an image that ``lab image export`` wrote on another host, with the same bytes.
 
+    ``checksum``: of the archive; ``None``: whatever it has.
     It replaces an image of the same digest with other bytes, unless that is ``in_use`` (digests).
     What its manifest says of its origin is replaced. Otherwise as :func:`import_image`.
     """
-    checksum = ":".join(_parse_checksum(checksum))
-    with _alone("archive", progress), _fetched(source, "archive", checksum, progress) as (tar, _):
+    given = ":".join(_parse_checksum(checksum)) if checksum is not None else None
+    with _alone("archive", progress), _fetched(source, "archive", given, progress) as (tar, sha256):
+        checksum = given or f"sha256:{sha256}"
         here = {"source": ImageSource.IMPORTED, "origin": source, "checksum": checksum}
         manifest = image_archive.unpack(tar, tar.parent, source).model_copy(
             update={**here, "imported": datetime.now(UTC)}
@@ -140,16 +142,16 @@ def _alone(name: str, progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def _fetched(
-    source: str, name: str, checksum: str, progress: Progress
+    source: str, name: str, checksum: str | None, progress: Progress
 ) -> Iterator[tuple[Path, str]]:
     """Yield the requested file, in its own working directory, and its SHA-256."""
-    algorithm, expected = _parse_checksum(checksum)
+    algorithm, expected = _parse_checksum(checksum) if checksum else ("sha256", None)
     with image_workspace.workspace(name) as work, _opened(source, name) as (body, size):
         fetched = work / "fetched"
         actual, sha256 = _copy(
             body, fetched, size=size, algorithm=algorithm, source=source, progress=progress
         )
-        if actual != expected:
+        if expected is not None and actual != expected:
             raise InputError(
                 f"'{source}' has the wrong checksum: {algorithm} is {actual}, expected {expected}"
             )

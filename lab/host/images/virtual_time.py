@@ -135,6 +135,11 @@ def _base(image: Image, say: Say) -> Path:
     return _once(known, find, make, say, what)
 
 
+def base_digest(image: Image, say: Say) -> str:
+    """Return the digest of the image's bytes as sealed guests see them; convert it if needed."""
+    return _base(image, say).name.removeprefix("base-")
+
+
 def boot_place(image: Image) -> Path:
     """Return the directory of :data:`BOOT_FILES`: the archive's, or one that is named by the
     contents of kernel and disk, and by the sources."""

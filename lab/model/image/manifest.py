@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -50,6 +52,12 @@ class ImageFile(Model):
     sha256: Sha256
 
 
+def contents_digest(files: Mapping[str, ImageFile]) -> str:
+    """Return the digest of an image's files: of two builds with other bytes it differs."""
+    lines = [f"{file.sha256}  {name}\n" for name, file in sorted(files.items())]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
 class ArchiveRelease(Model):
     """Dates of the archive's Release file when an image was built from it."""
 
@@ -77,7 +85,8 @@ class ImageManifest(Model):
     format: Literal[1] = 1
     name: str = Field(pattern=NAME)
     digest: Sha256
-    """Digest of the recipe and every package's version; of the disk, if imported."""
+    """Digest of the bytes of its files, or of its disk, if that was imported. Earlier versions: of
+    the recipe and every package's version."""
     recipe_digest: Sha256 | None = None
     """``None`` when imported."""
     built: datetime

@@ -280,11 +280,6 @@ def recipe_digest(recipe: ImageRecipe, brought: Brought) -> str:
     return _digest(_decisive(recipe, brought))
 
 
-def image_digest(recipe: ImageRecipe, brought: Brought, packages: Mapping[str, str]) -> str:
-    """Return the image's digest: its recipe, and every package with its version."""
-    return _digest({**_decisive(recipe, brought), "packages": dict(packages)})
-
-
 def _decisive(recipe: ImageRecipe, brought: Brought) -> dict[str, object]:
     """Return the data to digest: patches by content, without the archives' validity."""
     aside: dict[str, Any] = {"description": True, "base": True, "check_valid_until": True}

@@ -16,6 +16,8 @@ class CellState(StrEnum):
 
     IDENTICAL = "identical"
     DIFFERENT = "different"
+    OTHER_INPUTS = "other inputs"
+    """The bytes differ, and so do the inputs: nothing follows about the stored run."""
     SKIPPED = "skipped"
 
 
@@ -43,7 +45,7 @@ class ReproducedCell(Model):
     id: str
     state: CellState
     reason: str = ""
-    """Why it was skipped."""
+    """Why it was skipped, or which inputs differ."""
     stored: Digest | None = None
     here: Digest | None = None
     difference: FirstDifference | None = None

@@ -53,13 +53,24 @@ def build_named(
 
 
 def import_named(
-    source: str, *, name: str | None, checksum: str, progress: images.Progress
+    source: str, *, name: str | None, checksum: str | None, progress: images.Progress
 ) -> Image:
-    """Import an image; its default name is that of the file, or of the archive's image."""
+    """Import an image; its default name is that of the file, or of the archive's image.
+
+    A ``checksum`` is required, unless it is an archive on this host: that has the hash of each of
+    its files.
+    """
+    local = source.endswith(images.SUFFIX) and "://" not in source
+    if checksum is None and not local:
+        raise InputError(
+            "--checksum is missing: a disk and a download need one",
+            hint="such as --checksum sha512:9f86d0…, from the page of the image",
+        )
     if source.endswith(images.SUFFIX):
         if name is not None:
             raise InputError("--name: an archive has its image's name: leave --name out")
         return images.import_archive(source, checksum=checksum, progress=progress, in_use=in_use())
+    assert checksum is not None
     if name is None:
         path = urlsplit(source).path if "://" in source else str(Path(source))
         name = PurePosixPath(path).name.split(".")[0].lower()
