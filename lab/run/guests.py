@@ -35,7 +35,7 @@ def live() -> list[dict[str, Any]]:
     """Return a row of facts for every guest that has a directory.
 
     The state of a guest that was left running: ``up`` if it answers on SSH, ``no answer`` (it
-    boots, or hangs), ``suspended``, or ``off``.
+    boots, or hangs), ``suspended``, or ``off``. One in virtual time answers by its own clock.
     """
     rows = []
     for record in guests.every():
@@ -48,7 +48,7 @@ def live() -> list[dict[str, Any]]:
             state = "abandoned"
         if state == "up" and record.unsealed and suspend.is_suspended(record.path):
             state = "suspended"
-        elif state == "up" and not banner(record.port, ANSWERS):
+        elif state == "up" and not record.unsealed and not banner(record.port, ANSWERS):
             state = "no answer"
         rows.append(
             {

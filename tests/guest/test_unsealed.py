@@ -137,6 +137,16 @@ def test_a_killed_session_leaves_it_suspended(lab_home: Home, record: GuestRecor
     assert use(record, 5.0) < SUSPENDED_USE
 
 
+def test_a_reboot_ends_it_and_is_a_sentence(lab_home: Home, record: GuestRecord) -> None:
+    """The last test of this guest: its disks are in a region that a kernel can use once."""
+    lab_home.run("ssh", record.id, "--", "sudo reboot", timeout=300)
+    wait_for(lambda: state(lab_home) == "off", 120.0)
+    again = lab_home.run("ssh", record.id, "--", "true")
+    assert again.returncode == 2
+    assert "A guest in virtual time cannot boot a second time" in again.stderr
+    assert f"lab down {record.id}" in again.stderr
+
+
 @dataclass(frozen=True)
 class Copied:
     """What one dd did."""

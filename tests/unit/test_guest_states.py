@@ -109,9 +109,7 @@ def test_ssh_waits_for_a_guest_that_boots(
         return len(answered) > 2
 
     monkeypatch.setattr(guests, "banner", banner)
-    monkeypatch.setattr(
-        guests.process, "replace_with", lambda argv: (_ for _ in ()).throw(EOFError)
-    )
+    monkeypatch.setattr(guests.process, "replace_with", lambda *_: (_ for _ in ()).throw(EOFError))
     with pytest.raises(EOFError):
         guests.ssh("g1", ("true",), user="lab")
     assert "'g1' boots: waiting for its SSH server" in capfd.readouterr().err
