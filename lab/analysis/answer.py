@@ -86,7 +86,9 @@ def _texts(claim: Claim, found: ClaimResult) -> dict[str, str]:
     values = found.values
     if not values or found.measured is None:
         return {}
-    texts = shown_values(values)
+    texts = [format_value(value.measured, value.unit) for value in values]
+    if isinstance(claim.expect, Order) or found.verdict is Verdict.REFUTED:
+        texts = shown_values(values)
     words: dict[str, str] = {}
     match claim.expect:
         case Bound():

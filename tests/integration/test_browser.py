@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from lab.report.content.figures import figure, metric_words
+from lab.core.units import format_value, format_values
+from lab.report.content.figures import metric_words
 from lab.results.documents import result_of
 from lab.results.report import write_report
 from lab.store.runs import RunStore
@@ -82,7 +83,7 @@ def differing(browser: Browser, result: Document) -> list[tuple[str, str, str]]:
     for cell, m in found:
         key = (cell, m["workload"], metric_words(m["metric"]))
         said, exact = shown.get(key, ("", "nan"))
-        trials = ", ".join(figure(m["metric"], v) for v in m["values"])
+        trials = ", ".join(format_values(m["values"], m["unit"]))
         number, _, unit = exact.partition(" ")
         near = float(number) == pytest.approx(m["median"], rel=1e-9)
         if (said, near, unit) != (trials, True, m["unit"].removesuffix("1")):
@@ -102,7 +103,9 @@ def test_a_measured_runs_page_is_whole_and_has_the_figures_of_its_result(
     claims = [[claim["id"], claim["verdict"]] for claim in result["claims"]]
     assert claims == browser.driver.execute_script(_CLAIMS)
     shown = [text.removesuffix(" ?") for text in browser.driver.execute_script(_SHOWN)]
-    all_ = {figure(m["metric"], m["median"]) for c in result["cells"] for m in c["measurements"]}
+    all_ = {
+        format_value(m["median"], m["unit"]) for c in result["cells"] for m in c["measurements"]
+    }
     assert len(shown) >= len(result["cells"])
     assert set(shown) <= all_
 

@@ -250,6 +250,61 @@ def test_every_command_that_reads_the_file_refuses_it(cli: Cli, command: tuple[s
     assert not cli.home.exists()
 
 
+UNITS = """\
+title: Units
+question: Must they be there?
+disks: {count: 3, size: 1GiB}
+array: {level: 5, component_size: 64MiB}
+workloads: [{name: w, tool: fio, rw: write, bs: 4KiB, size: 1MiB}]
+claims: [{id: A, says: So, ours: true, expect: EXPECT}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("expect", "wrong"),
+    [
+        ('"w >= 10"', "at_least: 10 has no unit, and throughput is a rate of bytes"),
+        ('"10 <= w"', "at_least: 10 has no unit"),
+        ('"w = 10 ± 5%"', "near: 10 has no unit"),
+        ('"1MB/s <= w <= 10"', "at_most: 10 has no unit"),
+        ('"w.seconds <= 10"', "10s"),
+        ('"w.sync_p99 <= 10"', "10s"),
+        ('"w.disk_written_bytes <= 10"', "10MiB"),
+        ('"w >= 10ms"', "'10ms' is not a rate of bytes"),
+        ('"w.seconds <= 10MB"', "'10MB' is not a time"),
+        ('"w.iops >= 10MB/s"', "'10MB/s' is not a number per second"),
+        ('"w.disk_writes = 10MiB"', "'10MiB' is not a number"),
+        ("{kind: bound, value: {workload: w}, at_least: 10ms}", "'10ms' is not a rate of bytes"),
+        ('"w >= 10MB/s"', ""),
+        ('"w >= 10MiB"', ""),
+        ('"w <= 0"', ""),
+        ('"w.seconds <= 10min"', ""),
+        ('"w.iops >= 10"', ""),
+        ('"w.iops >= 10/s"', ""),
+        ('"w.disk_written_bytes = 10B"', ""),
+        ('"w.disk_writes = 256"', ""),
+        ('"w >= 2 * w"', ""),
+        ("{kind: bound, value: {workload: w}, at_least: 10}", ""),
+        ('"v[5] >= 10MB/s"', "column 1: there is no workload 'v': there is w"),
+        ('"ww[5] >= 10MB/s"', "did you mean 'w'?"),
+        ('"w[5] >= 10MB/s"', "column 3: there are no axes"),
+    ],
+)
+def test_a_number_of_a_claim_has_the_unit_of_its_metric(
+    tmp_path: Path, expect: str, wrong: str
+) -> None:
+    """``w >= 10`` was ten bytes per second, and held."""
+    path = tmp_path / "units.yaml"
+    path.write_text(UNITS.replace("EXPECT", expect))
+    if not wrong:
+        assert compile_scenario(path).scenario.claims
+        return
+    with pytest.raises(InputError) as error:
+        compile_scenario(path)
+    assert wrong in str(error.value)
+    assert f"{path}:6: claims[0].expect" in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("word", "near"),
     [

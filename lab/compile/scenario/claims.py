@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Final
 
 from lab.compile.cell.fault_times import cut_short
-from lab.compile.cell.metrics import COUNTS, own_metrics, plugin_of, similar
+from lab.compile.cell.metrics import COUNTS, metrics_of, own_metrics, plugin_of, similar
 from lab.compile.scenario.fields import field_names, fields_of, is_field, values_of
+from lab.compile.scenario.short_claims import Bare
 from lab.core.errors import InputError
 from lab.core.units import format_size, is_digits, parse_size
 from lab.core.yaml import Document, Path_
@@ -19,6 +22,49 @@ from lab.model.scenario.fault import Fault
 
 DEFAULT: Final = "default"
 """Word in tables for a field without a value; ``where`` accepts it too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Forms:
+    """How a claim may write values of a unit."""
+
+    words: str
+    pattern: re.Pattern[str]
+    usual: str
+    """Examples."""
+    example: str = ""
+    """A unit to write after a number."""
+
+    @property
+    def required(self) -> bool:
+        """Whether a short form must name the unit."""
+        return bool(self.example)
+
+
+_NUMBER: Final = r"-?\d+(\.\d+)?\s*"
+_BYTES: Final = r"([kMGT]|[KMGT]i)?B"
+UNITS: Final[Mapping[str, _Forms]] = {
+    "B/s": _Forms(
+        words="a rate of bytes",
+        pattern=re.compile(rf"{_NUMBER}{_BYTES}(\s*/\s*s)?"),
+        usual="10.7MB/s",
+        example="MB/s",
+    ),
+    "B": _Forms(
+        words="a size",
+        pattern=re.compile(rf"{_NUMBER}{_BYTES}"),
+        usual="64KiB",
+        example="MiB",
+    ),
+    "s": _Forms(
+        words="a time", pattern=re.compile(rf"{_NUMBER}(ms|s|min|h)"), usual="5ms", example="s"
+    ),
+    "1/s": _Forms(
+        words="a number per second", pattern=re.compile(rf"{_NUMBER}(/\s*s)?"), usual="120/s"
+    ),
+    "1": _Forms(words="a number", pattern=re.compile(rf"{_NUMBER}%?"), usual="8"),
+}
+"""By unit of a metric; others are those of a number."""
 
 
 def with_defaults(scenario: Scenario, cells: Sequence[Cell]) -> Scenario:
@@ -105,6 +151,31 @@ class _Check:
             raise self._several(at, picked)
         for number in picked:
             self._names(at, value, self._cells[number])
+        if isinstance(claim.expect, Bound):
+            self._units(at[:-1], value, self._cells[picked[0]])
+
+    def _units(self, at: Path_, value: Value, cell: Cell) -> None:
+        """Check that the numbers of a bound have the metric's unit. In a short form a number other
+        than 0 names it; in the long form it may be a plain number."""
+        metric = metrics_of(cell)[value.workload, value.metric]
+        given: Any = self._document.data
+        for key in at:
+            given = given[key]
+        forms = UNITS.get(metric.unit, UNITS["1"])
+        for key in ("near", "at_least", "at_most"):
+            written = given.get(key) if isinstance(given, dict) else None
+            place = (*at, key)
+            if isinstance(written, Bare) and written and forms.required:
+                raise self._wrong(
+                    place,
+                    f"{written:g} has no unit, and {value.metric} is {forms.words}: write"
+                    f" {written:g}{forms.example}",
+                )
+            if isinstance(written, str) and not forms.pattern.fullmatch(written.strip()):
+                raise self._wrong(
+                    place,
+                    f"{written!r} is not {forms.words}, and {value.metric} is: write {forms.usual}",
+                )
 
     def _picked(self, at: Path_, value: Value) -> list[int]:
         """Return the numbers of the cells that ``where`` selects."""

@@ -22,6 +22,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import Any, Final
 
 from lab.core import yaml
@@ -34,6 +35,10 @@ _TOKEN: Final = re.compile(
 )
 _QUOTED: Final = re.compile(r"\s*([^\],:]+?)\s*(?=[\],:])")
 _WORDS: Final = ("by", "rises", "falls", "along")
+
+
+class Bare(float):
+    """A number that a short form has without a unit."""
 
 
 class ShortFormError(ValueError):
@@ -63,13 +68,13 @@ def with_long_claims(document: Document) -> Document:
     claims = document.data.get("claims")
     if not isinstance(claims, list):
         return document
-    axes = _axes(document)
+    axes, names = _axes(document), _names(document)
     found = []
     for number, claim in enumerate(claims):
         text = claim.get("expect") if isinstance(claim, dict) else None
         if isinstance(text, str):
             try:
-                claim = {**claim, "expect": long_form(text, axes)}
+                claim = {**claim, "expect": long_form(text, axes, names)}
             except ShortFormError as error:
                 raise document.wrong(("claims", number, "expect"), str(error)) from error
         found.append(claim)
@@ -85,17 +90,27 @@ def _axes(document: Document) -> list[str]:
     return [str(n) for n in dict.fromkeys(names) if n not in ("exclude", "include")]
 
 
-def long_form(text: str, axes: Sequence[str]) -> dict[str, Any]:
+def _names(document: Document) -> list[str]:
+    """The names of workloads and faults that the file gives."""
+    found = []
+    for key in ("workloads", "faults"):
+        named = document.data.get(key)
+        every = named if isinstance(named, list) else ()
+        found += [str(one["name"]) for one in every if isinstance(one, dict) and "name" in one]
+    return found
+
+
+def long_form(text: str, axes: Sequence[str], names: Sequence[str] = ()) -> dict[str, Any]:
     """Return the mapping that says the same; ``ShortFormError``.
 
-    ``axes``: dotted names in the order of the matrix.
+    ``axes``: dotted names in the order of the matrix. ``names``: of workloads and faults.
     """
-    return _Parser(text, axes).expectation()
+    return _Parser(text, axes, names).expectation()
 
 
 class _Parser:
-    def __init__(self, text: str, axes: Sequence[str]) -> None:
-        self._text, self._axes = text, axes
+    def __init__(self, text: str, axes: Sequence[str], names: Sequence[str]) -> None:
+        self._text, self._axes, self._names = text, axes, names
         self._at = 0
 
     def expectation(self) -> dict[str, Any]:
@@ -215,8 +230,20 @@ class _Parser:
         if self._take("mark", "@") is not None:
             value["disk"] = self._take("word") or self._take("number") or ""
         if self._take("mark", "[") is not None:
-            value["where"] = self._where()
+            try:
+                value["where"] = self._where()
+            except ShortFormError:
+                if not self._names or workload in self._names:
+                    raise
+                near = get_close_matches(workload, self._names, n=1)
+                guess = f"did you mean '{near[0]}'?" if near else f"there is {self._listed}"
+                said = f"there is no workload '{workload}': {guess}"
+                raise ShortFormError(column, said) from None
         return _Term(column, value=value)
+
+    @property
+    def _listed(self) -> str:
+        return ", ".join(self._names)
 
     def _where(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -227,8 +254,9 @@ class _Parser:
             elif number < len(self._axes):
                 name = self._axes[number]
             else:
-                listed = ", ".join(self._axes) or "none"
-                raise ShortFormError(column, f"there are fewer axes than values: {listed}")
+                listed = ", ".join(self._axes)
+                said = f"there are fewer axes than values: {listed}"
+                raise ShortFormError(column, said if listed else "there are no axes: remove [ ]")
             if name in found:
                 raise ShortFormError(column, f"{name} is given twice")
             found[name] = _scalar(first)
@@ -303,4 +331,4 @@ def _decimal(text: str) -> Decimal:
 
 
 def _quantity(text: str) -> Any:
-    return float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text
+    return Bare(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text
