@@ -5,6 +5,7 @@ A command imports its modules when it runs, so that ``lab --help`` and completio
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
@@ -15,7 +16,16 @@ from types import FrameType
 from typing import NoReturn
 
 from lab.cli.shown import Shown
-from lab.core.errors import EXIT_STOPPED, EXIT_TROUBLE, EXIT_UNREAD, LabError, is_full, unwritable
+from lab.core.errors import (
+    EXIT_INPUT,
+    EXIT_STOPPED,
+    EXIT_TROUBLE,
+    EXIT_UNREAD,
+    LabError,
+    is_full,
+    unwritable,
+)
+from lab.host.system import clock
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -36,6 +46,7 @@ def main() -> None:
     for kind in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(kind, _interrupt)
     try:
+        clock.limit(1.0)  # a wrong LAB_LIMITS is refused before anything waits
         app(standalone_mode=True)
     except LabError as error:
         if _debug():
@@ -61,6 +72,12 @@ def main() -> None:
             sys.stderr.write(f"lab: {unwritable(error.filename or 'a file', error)}\n")
             _tell_notes(error)
             sys.exit(EXIT_TROUBLE)
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            name = str(error.filename)
+            shown = name if len(name) <= 60 else f"{name[:60]}…"
+            sys.stderr.write(f"lab: '{shown}' is too long for a name of a file\n")
+            _tell_notes(error)
+            sys.exit(EXIT_INPUT)
         words = f"{type(error).__name__}: {error}"
         sys.stderr.write(f"lab: bug in the lab: {words}\n")
         sys.stderr.write("  run it again with --debug for a traceback\n")

@@ -36,6 +36,8 @@ SET: Final = "--set"
 _CORE: Final = "tag:yaml.org,2002:"
 _FOREIGN: Final = "the tag '{}' means nothing here: remove it"
 
+LARGEST: Final = 2**64 - 1
+"""Largest whole number in a file."""
 Path_ = tuple[str | int, ...]
 M = TypeVar("M", bound=BaseModel)
 
@@ -269,9 +271,14 @@ def _plain(node: Node, path: Path_, lines: dict[Path_, int], source: str) -> Any
     try:
         constructor = _scalars()
         constructor.constructed_objects.clear()
-        return constructor.construct_object(node)
+        value = constructor.construct_object(node)
     except (YAMLError, ValueError, LookupError) as error:
         raise InputError(f"{_at(source, node)}: '{node.value[:40]}' is no {kind}") from error
+    if isinstance(value, int) and abs(value) > LARGEST:
+        # Python refuses to print a number of 4300 digits, but reads 0xfff… of any length.
+        shown = node.value if len(node.value) <= 40 else f"{node.value[:40]}…"
+        raise InputError(f"{_at(source, node)}: '{shown}' is too large: expected at most {LARGEST}")
+    return value
 
 
 @functools.cache

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.identity import cell_id
+from lab.core.errors import InputError
 from lab.host.guest.libvirt.hypervisor import try_open
 from tests.fakes import SCENARIO, Cli, clean_environment, programs, with_matrix
 
@@ -292,3 +295,72 @@ def test_an_image_that_cannot_be_built_is_told_before_anything_boots(
     assert not (cli.home / "data" / "runs").exists()
     cli("doctor")  # the fake would have reported a start
     assert started.exists()
+
+
+WORDS = {
+    "hexadecimal": "0x" + "f" * 5000,
+    "octal": "0o" + "7" * 6000,
+    "binary": "0b" + "1" * 20000,
+    "negative": "-0x" + "f" * 5000,
+    "decimal": "9" * 400,
+    "beyond 64 bits": str(2**64),
+    "long": "a" * 300,
+    "year 9999": "9999-12-31",
+    "year 1": "0001-01-01",
+    "infinite": ".inf",
+    "not a number": ".nan",
+    "superscript": "\u00b2",
+    "denormal": "1e-320",
+}
+FIELDS = [line for line in SCENARIO.splitlines() if re.fullmatch(r"\s*(- )?\w+: \S.*", line)]
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_any_word_in_any_field_is_read_or_refused_in_a_sentence(tmp_path: Path, name: str) -> None:
+    """Python refuses to print a number of 4300 digits, and 0xfff… can have any length."""
+    path = tmp_path / "q.yaml"
+    refused = 0
+    for line in FIELDS:
+        head = line.partition(": ")[0]
+        path.write_text(SCENARIO.replace(f"{line}\n", f"{head}: {WORDS[name]}\n", 1))
+        said = ""
+        try:
+            for cell in compile_scenario(path).cells:
+                cell_id(cell)
+        except InputError as error:
+            said = error.message
+        refused += bool(said)
+        assert len(said) < 21_000
+    assert refused
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "x", "nan", "inf", "1e999"])
+def test_a_wrong_factor_of_limits_is_refused_at_once(cli: Cli, value: str) -> None:
+    cli.env["LAB_LIMITS"] = value
+    ended = cli("run", "scenario", cli.file(SCENARIO))
+    assert ended.status == 2
+    assert f"LAB_LIMITS={value}: expected a positive number" in ended.stderr
+    assert cli.left() == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("scenario", "check", "a" * 300),
+        ("scenario", "check", "a" * 300 + ".yaml"),
+        ("scenario", "check", "/" + "x" * 5000),
+        ("results", "show", "a" * 300),
+        ("results", "import", "a" * 300),
+        ("image", "import", "a" * 300 + ".qcow2", "--name", "x"),
+        ("image", "remove", "a" * 300),
+        ("matrix", "a" * 300),
+        ("ssh", "a" * 300),
+        ("down", "a" * 300),
+        ("scenario", "new", "a" * 300),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_a_sentence(cli: Cli, words: tuple[str, ...]) -> None:
+    ended = cli(*words)
+    assert ended.status in (1, 2, 3), ended.stderr
+    assert "bug in the lab" not in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -100,11 +100,18 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
     return Group(*parts)
 
 
+def _since(text: str) -> str:
+    try:
+        return datetime.fromisoformat(text).astimezone().strftime("%d %b %H:%M")
+    except (ValueError, OverflowError):  # year 9999 has no time zone east of UTC
+        return text
+
+
 def guest_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
     """Return the table of ``lab ps``."""
     table = plain_table("guest", "state", "scenario", "array", "port", "since")
     for row in rows:
-        since = datetime.fromisoformat(row["created"]).astimezone().strftime("%d %b %H:%M")
+        since = _since(row["created"])
         port = str(row["port"] or "–")  # QEMU has not reported it yet
         table.add_row(row["id"], row["state"], row["scenario"], row["array"] or "–", port, since)
     return table
