@@ -94,7 +94,7 @@ def test_what_a_killed_worker_was_saving_is_removed_by_its_run() -> None:
         def start(self, *_: object) -> SimpleNamespace:
             left.mkdir(parents=True)
             (left / snapshots.MEMORY).write_bytes(b"half")
-            return SimpleNamespace(trouble=None)
+            return SimpleNamespace(trouble=None, silent=False)
 
     jobs = SimpleNamespace(key=lambda _: "k1", job=lambda *_, **__: None)
     maker = SnapshotMaker(pool=KilledWorker(), jobs=jobs, say=said.append, receive=lambda: ())  # type: ignore[arg-type]
@@ -102,6 +102,23 @@ def test_what_a_killed_worker_was_saving_is_removed_by_its_run() -> None:
     assert maker.guests([guest]) == {guest}
     assert "no snapshot could be made" in said[-1]
     assert not left.exists()
+
+
+def test_a_guest_that_never_answers_is_not_booted_again_without_a_snapshot() -> None:
+    class Mute:
+        workers = ()
+
+        def start(self, *_: object) -> SimpleNamespace:
+            error = HostError(
+                "did not answer on SSH", hint="the last lines of its console:\nlogin:"
+            )
+            return SimpleNamespace(trouble=error, silent=True)
+
+    jobs = SimpleNamespace(key=lambda _: "k1", job=lambda *_, **__: None)
+    maker = SnapshotMaker(pool=Mute(), jobs=jobs, say=lambda _: None, receive=lambda: ())  # type: ignore[arg-type]
+    with pytest.raises(HostError, match="did not answer") as caught:
+        maker.guests([Guest(image="debian-12")])
+    assert "login:" in caught.value.hint
 
 
 @pytest.mark.parametrize(

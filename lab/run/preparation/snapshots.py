@@ -27,7 +27,10 @@ class SnapshotMaker:
     """Returns the next event of any worker."""
 
     def guests(self, guests: Iterable[Guest]) -> set[Guest]:
-        """Make a snapshot of each configuration that has none; return those for which it failed."""
+        """Make a snapshot of each configuration that has none; return those for which it failed.
+
+        ``HostError``: its guest never answered.
+        """
         cold = set()
         for guest in guests:
             key = self.jobs.key(guest)
@@ -44,6 +47,8 @@ class SnapshotMaker:
                 self.say(f"guests boot cold: {error.message}")
                 cold.add(guest)
                 continue
+            if snapshot is None and worker.silent and worker.trouble is not None:
+                raise worker.trouble  # no guest of this configuration would answer
             if snapshot is None:
                 cold.add(guest)
                 why = worker.trouble.message if worker.trouble else "no reason was given"
