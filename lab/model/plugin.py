@@ -139,6 +139,10 @@ class WorkloadTool(Protocol):
         assert isinstance(parameters, Model)
         return parameters
 
+    def memory(self, parameters: Any) -> int:
+        """Return the bytes of its buffers in the guest's memory; 0: few."""
+        return 0
+
     def draws_places(self, parameters: Any) -> bool:
         """Return whether it draws places on the target, by a seed that the scenario leaves open."""
         return False
@@ -245,6 +249,18 @@ SIZES: Final = ("stripe", "chunk", "members", "data_disks")
 """Names of an array's sizes, written in braces in workload parameters."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Memory of the guest that is used until the end, or until a workload's end."""
+
+    key: str
+    """The field that decides it, such as ``array.sysfs.stripe_cache_size``."""
+    size: int
+    """Bytes."""
+    what: str
+    """What it is, in a message."""
+
+
 class ArrayKind(Protocol):
     """Disks combined in the guest."""
 
@@ -255,6 +271,10 @@ class ArrayKind(Protocol):
     def sizes(self, array: Array, disks: Sequence[Disk]) -> Mapping[str, int]:
         """Those of ``SIZES`` that a valid array has: bytes, or a number of disks."""
         return {}
+
+    def memory(self, array: Array, disks: Sequence[Disk]) -> Iterable[MemoryUse]:
+        """Yield the guest's memory that a valid array uses and does not give back."""
+        return ()
 
     @abstractmethod
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from lab.compile.cell.faults import fault_problems
 from lab.compile.guest import virtual_time as sealed
+from lab.compile.guest.memory import memory_problems
 from lab.compile.guest.real import real_problems
 from lab.compile.guest.suites import suite_problems, takes_all_disks
 from lab.compile.scenario.expand import Point
@@ -127,6 +128,13 @@ def _filesystem_problems(filesystem: Filesystem | None, array: Array | None) -> 
             yield (), Problem(key="filesystem.mount_options", message=message)
 
 
+def _memory_problems(
+    guest: Guest, array: Array | None, disks: tuple[Disk, ...], workloads: tuple[Workload, ...]
+) -> _Found:
+    for problem in memory_problems(guest, array, disks, workloads):
+        yield (), problem
+
+
 def _disk_problems(disk: Disk) -> Iterator[Problem]:
     missing = catalog.missing_plugin("disks", disk.model)
     if missing:
@@ -143,6 +151,7 @@ _CHECKS: Final[tuple[tuple[Any, ...], ...]] = (
     (_filesystem_problems, "filesystem", "array"),
     (_sum_problems, "disks"),
     (_workload_problems, "workloads", "array", "filesystem", "disks"),
+    (_memory_problems, "guest", "array", "disks", "workloads"),
 )
 """Checks with the sections that they read."""
 

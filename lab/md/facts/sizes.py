@@ -7,12 +7,13 @@ mdadm computes in sectors and KiB.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
-from lab.core.units import KIB, MIB
-from lab.md.facts.geometry import Geometry
+from lab.core.units import KIB, MIB, is_digits
+from lab.md.facts.geometry import PAGE, Geometry
 from lab.md.facts.levels import NAMES, Level, copies, far_copies, layout_number, near_copies
+from lab.model.plugin import MemoryUse
 from lab.model.scenario.document import Array
 
 DEFAULT_CHUNK: Final = 512 * KIB
@@ -69,6 +70,36 @@ def geometry_of(array: Array, sizes: Sequence[int]) -> Geometry:
         data_offset=offset,
         bitmap_chunk=bitmap_chunk,
     )
+
+
+_STRIPE_HEAD: Final = 256
+_STRIPE_DEVICE: Final = 400
+"""``raid5.h: struct stripe_head`` without its ``r5dev``, and one of these, rounded."""
+STRIPES: Final = 256
+"""``raid5.c: NR_STRIPES``."""
+
+
+def array_memory(array: Array, shape: Geometry, arrays: int = 1) -> Iterator[MemoryUse]:
+    """Yield the memory of an array, or of several like it: stripe cache and bitmap.
+
+    The cache has a page for each member and stripe (``raid5.c: grow_one_stripe``), and an internal
+    or external bitmap a counter of two bytes for each bit (``md-bitmap.c``).
+    """
+    given = array.sysfs.get("stripe_cache_size", "")
+    stripes = int(given) if is_digits(given) else STRIPES
+    if shape.has_parity:
+        each = _STRIPE_HEAD + shape.members * (PAGE + _STRIPE_DEVICE)
+        several = f"{arrays} times " if arrays > 1 else ""
+        yield MemoryUse(
+            key="array.sysfs.stripe_cache_size" if given else "guest.memory",
+            size=arrays * stripes * each,
+            what=f"{several}{stripes} stripes of {shape.members} members",
+        )
+    if shape.bitmap_chunk:
+        covered = bitmap_covers(shape.level, shape.layout, shape.members, shape.component_size)
+        bits = covered // shape.bitmap_chunk + 1
+        size = arrays * (2 * bits + bits // 8)
+        yield MemoryUse(key="array.bitmap_chunk", size=size, what=f"a bitmap of {bits} bits")
 
 
 def named_sizes(shape: Geometry) -> dict[str, int]:

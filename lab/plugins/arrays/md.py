@@ -13,13 +13,13 @@ from typing_extensions import override
 
 from lab.md.facts.options import BITMAP_MOUNT, bitmap_path, journal_disk
 from lab.md.facts.rules import array_problems
-from lab.md.facts.sizes import geometry_of, named_sizes, without_disks_aside
+from lab.md.facts.sizes import array_memory, geometry_of, named_sizes, without_disks_aside
 from lab.md.facts.support import unsupported
 from lab.md.steps.create import array_steps, bitmap_mount_command, device_of
 from lab.md.steps.rest import rest_script
 from lab.model.execution.procedure import GuestCommand, Step, Verify, words
 from lab.model.image.manifest import ImageFacts
-from lab.model.plugin import ArrayKind, Problem
+from lab.model.plugin import ArrayKind, MemoryUse, Problem
 from lab.model.scenario.document import Array, Disk, Filesystem
 
 
@@ -40,6 +40,11 @@ class Md(ArrayKind):
     def sizes(self, array: Array, disks: Sequence[Disk]) -> Mapping[str, int]:
         used = without_disks_aside(array, [disk.size for disk in disks])
         return named_sizes(geometry_of(array, used))
+
+    @override
+    def memory(self, array: Array, disks: Sequence[Disk]) -> Iterable[MemoryUse]:
+        used = without_disks_aside(array, [disk.size for disk in disks])
+        return array_memory(array, geometry_of(array, used))
 
     @override
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:

@@ -23,13 +23,13 @@ from lab.md.facts.segments import (
     segment_problems,
     segment_size,
 )
-from lab.md.facts.sizes import named_sizes
+from lab.md.facts.sizes import array_memory, named_sizes
 from lab.md.facts.support import unsupported
 from lab.md.steps.create import array_steps, device_of
 from lab.md.steps.rest import rest_script
 from lab.model.execution.procedure import GuestCommand, Step, Verify, words
 from lab.model.image.manifest import ImageFacts
-from lab.model.plugin import ArrayKind, Problem
+from lab.model.plugin import ArrayKind, MemoryUse, Problem
 from lab.model.scenario.document import Array, Disk, Filesystem
 
 GROUP: Final = "lab"
@@ -54,6 +54,11 @@ class Segments(ArrayKind):
     @override
     def sizes(self, array: Array, disks: Sequence[Disk]) -> Mapping[str, int]:
         return named_sizes(segment_geometry(array, [disk.size for disk in disks]))
+
+    @override
+    def memory(self, array: Array, disks: Sequence[Disk]) -> Iterable[MemoryUse]:
+        shape = segment_geometry(array, [disk.size for disk in disks])
+        return array_memory(array, shape, array.segments or 1)
 
     @override
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:

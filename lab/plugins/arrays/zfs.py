@@ -23,7 +23,7 @@ from lab.core.units import MIB, format_size
 from lab.core.wording import choice
 from lab.model.execution.procedure import GuestCommand, Step, Verify, words
 from lab.model.image.manifest import ImageFacts
-from lab.model.plugin import MOUNT, ArrayKind, Problem
+from lab.model.plugin import MOUNT, ArrayKind, MemoryUse, Problem
 from lab.model.scenario.document import Array, Disk, Filesystem, InitialSync
 from lab.model.scenario.zfs import LEVELS, ZfsParameters
 from lab.plugins.guest_programs._shared import command
@@ -77,6 +77,11 @@ class Zfs(ArrayKind):
     @override
     def sizes(self, array: Array, disks: Sequence[Disk]) -> Mapping[str, int]:
         return {"members": _members(array, len(disks))}
+
+    @override
+    def memory(self, array: Array, disks: Sequence[Disk]) -> Iterable[MemoryUse]:
+        if (most := array.zfs.arc_max) is not None:
+            yield MemoryUse(key="array.zfs.arc_max", size=most, what="ZFS's cache of")
 
     @override
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:

@@ -168,6 +168,10 @@ class Dd(WorkloadTool):
         return {THROUGHPUT.name: copied / seconds, SECONDS.name: seconds}
 
     @override
+    def memory(self, parameters: Any) -> int:
+        return checked(DdParameters, parameters).bs
+
+    @override
     def destroys(self, parameters: Any) -> bool:
         # A write to a file below the target only adds that file.
         return checked(DdParameters, parameters).of == TARGET

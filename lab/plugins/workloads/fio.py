@@ -311,6 +311,10 @@ class Fio(WorkloadTool):
         return str(options.get("rw", "read")).startswith("rand") and not (written or verifies)
 
     @override
+    def memory(self, parameters: Any) -> int:
+        return _buffers(checked(FioParameters, parameters).options)
+
+    @override
     def destroys(self, parameters: Any) -> bool:
         options = checked(FioParameters, parameters).options
         mode = str(options.get("rw", "read")).partition(":")[0]
@@ -510,6 +514,27 @@ def _check_done(options: Mapping[str, Value], moved: float, seconds: float) -> N
         wanted = size * _count(options, "numjobs") * _count(options, "loops")
         if moved < 0.99 * wanted:
             raise ToolError(f"fio moved {moved:.0f} bytes, expected {wanted}")
+
+
+_PROCESS: Final = 1 << 20
+"""Bytes of a job's process, about."""
+
+
+def _buffers(options: Mapping[str, Value]) -> int:
+    """Return the bytes that fio's jobs allocate: a buffer of the largest block for each request in
+    flight (``backend.c: init_io_u_buffers``), and what ``lockmem`` pins."""
+    jobs = _count(options, "numjobs")
+    depth = 1 if options.get("ioengine", "psync") in _SYNCHRONOUS else _count(options, "iodepth")
+    sizes = [
+        int(number)
+        for name in ("bs", "bsrange", "bssplit")
+        for part in re.split(r"[,:]", str(options.get(name, "")))
+        for number in re.findall(r"\d{1,18}", part.partition("/")[0])
+    ]
+    each = depth * max(sizes, default=4096)
+    pinned = re.match(r"(\d{1,18})([kmg]?)", str(options.get("lockmem", 0)).lower())
+    held = int(pinned[1]) << 10 * " kmg".index(pinned[2] or " ") if pinned else 0
+    return jobs * (each + _PROCESS) + held
 
 
 def _count(options: Mapping[str, Value], name: str) -> int:

@@ -160,6 +160,10 @@ class Ledger(WorkloadTool, Keeper):
         return p.model_copy(update={"seed": p.seed + 7919 * (seed - 1)})
 
     @override
+    def memory(self, parameters: Any) -> int:
+        return checked(LedgerParameters, parameters).bs
+
+    @override
     def destroys(self, parameters: Any) -> bool:
         return checked(LedgerParameters, parameters).file == TARGET
 
