@@ -16,7 +16,7 @@ from lab.md.theory.drive import sequential_read_rate
 from lab.model.plugin import Stream
 from lab.model.result.explanation import Explanation
 from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT, Prediction
-from lab.model.scenario.document import Cell
+from lab.model.scenario.document import Cell, Workload
 from lab.model.scenario.drive import integers
 from lab.model.scenario.guest import Clock
 from lab.plugins import catalog
@@ -144,7 +144,7 @@ def explanations(
         if workload.name in known
         else Explanation(
             workload=workload.name,
-            sentences=(f"No prediction: theory has no rule for this use of {workload.tool}.",),
+            sentences=(f"No prediction: {_no_rule(cell, workload)}.",),
         )
         for workload in cell.workloads
     )
@@ -236,7 +236,12 @@ def silences(cell: Cell) -> dict[str, str]:
         work = known.get(workload.name)
         own = drives_of(cell), named_kernel(cell)
         reason = theory.why_not(cell, work, *own) if work else None
-        if workload not in undisturbed(cell):
-            reason = "theory has no rules for workloads after a fault"
-        found[workload.name] = reason or f"theory has no rule for this use of {workload.tool}"
+        found[workload.name] = reason or _no_rule(cell, workload)
     return found
+
+
+def _no_rule(cell: Cell, workload: Workload) -> str:
+    """Why a workload is none of theory's loads."""
+    if workload not in undisturbed(cell):
+        return "theory has no rules for workloads during or after a fault"
+    return f"theory has no rule for this use of {workload.tool}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -18,6 +18,7 @@ from lab.analysis.noise import disks_of, share_of, spread_of
 from lab.analysis.predict import bitmap_updates, predictions
 from lab.analysis.suites import SuiteCell, SuiteTest, claims_of, tests_of
 from lab.compile.cell.metrics import metrics_of
+from lab.compile.cell.stroke import short_stroke
 from lab.compile.guest.seeds import draws, seeds_of
 from lab.compile.guest.suites import suite_of
 from lab.compile.guest.virtual_time import is_sealed
@@ -37,7 +38,13 @@ from lab.model.result.document import (
     Run,
     RunState,
 )
-from lab.model.result.measurement import UNCONTENDED, Check, Measurement, Prediction
+from lab.model.result.measurement import (
+    SHORT_STROKE,
+    UNCONTENDED,
+    Check,
+    Measurement,
+    Prediction,
+)
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
@@ -189,6 +196,7 @@ def _known(
         reused_from=outcome.reused_from,
         checks=(
             *_checks(stored.cell, outcome, raw),
+            *_stroke(stored.cell),
             *measure.guest_cpu(stored.cell, raw),
             *measure.at_rest(stored.cell, raw),
             *check_of(stored.cell, run.calibrations, outcome.host),
@@ -245,6 +253,12 @@ def _known(
         units={key: metric.unit for key, metric in metrics_of(stored.cell).items()},
     )
     return one, raw
+
+
+def _stroke(cell: Cell) -> Iterator[Check]:
+    note = short_stroke(cell)
+    if note is not None:
+        yield Check(name=SHORT_STROKE, passed=True, detail=note)
 
 
 def kernel_of(run: StoredRun, cell: Cell, raw: Mapping[str, str]) -> str | None:

@@ -49,14 +49,16 @@ def explanation_of_run(
 
 
 def beside(explanation: Explanation, result: CellResult) -> Explanation:
-    """Add the cell's values and counters to theory's sentences."""
+    """Add the cell's values, and the counters of all disks, to theory's sentences."""
     measured = {
         m.metric: m.median for m in result.measurements if m.workload == explanation.workload
     }
     mine = [c for c in result.counters if c.workload == explanation.workload]
+    known = {member.serial: member for member in explanation.members}
+    others = {c.serial: MemberBytes(serial=c.serial) for c in mine if c.serial not in known}
     members = tuple(
         _counted(member, [c for c in mine if c.serial == member.serial])
-        for member in explanation.members
+        for member in (known | others).values()
     )
     return explanation.model_copy(update={"measured": measured, "members": members})
 

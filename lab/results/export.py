@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
+from lab.analysis.counted import counter_of, figures_of
+from lab.compile.cell.metrics import COUNTS
 from lab.core.errors import InputError
 from lab.host.system import untrusted
-from lab.model.result.document import CellResult, Result, RunState
+from lab.model.result.document import CellMeasurement, CellResult, Result, RunState
 from lab.model.scenario.document import Cell
 from lab.report.export.markdown import summary
 from lab.report.export.openmetrics import openmetrics as metrics
@@ -144,16 +147,26 @@ def _rows(result: Result, cells: dict[str, Cell]) -> Iterator[dict[str, Any]]:
 def _figures(cell: CellResult, asked: Cell) -> Iterator[dict[str, Any]]:
     expected = {(p.workload, p.metric): p.value for p in cell.predictions}
     tools = {workload.name: workload.tool for workload in asked.workloads}
+    tools |= {fault.name: fault.fault for fault in asked.faults}
     empty = dict.fromkeys(
-        ("workload", "tool", "metric", "unit", "trial", "value", "median", "low", "high")
+        ("workload", "tool", "disk", "metric", "unit", "trial", "value", "median", "low", "high")
     )
-    if not cell.measurements:
+    figures: list[tuple[CellMeasurement, str | None]] = [(one, None) for one in figures_of(cell)]
+    serials = dict.fromkeys(one.serial for one in cell.counters)
+    named = dict.fromkeys(one.workload for one in cell.counters)
+    figures += [
+        (one, serial)
+        for name, serial, metric in product(named, serials, COUNTS)
+        if (one := counter_of(cell, name, metric, serial)) is not None
+    ]
+    if not figures:
         yield {**empty, "predicted": None}
-    for one in cell.measurements:
+    for one, disk in figures:
         for trial, value in enumerate(one.values, 1):
             yield {
                 "workload": one.workload,
                 "tool": tools[one.workload],
+                "disk": disk,
                 "metric": one.metric,
                 "unit": one.unit,
                 "trial": trial,
@@ -161,5 +174,5 @@ def _figures(cell: CellResult, asked: Cell) -> Iterator[dict[str, Any]]:
                 "median": one.median,
                 "low": one.low,
                 "high": one.high,
-                "predicted": expected.get((one.workload, one.metric)),
+                "predicted": expected.get((one.workload, one.metric)) if disk is None else None,
             }

@@ -36,6 +36,7 @@ COLUMNS: Final = (
     Column("outcome", "string", "", "`done`, `failed`, `lost` or `skipped`."),
     Column("workload", "string", "", "Name of the workload; empty: the cell has no values."),
     Column("tool", "string", "", "Program that measured, such as `fio`."),
+    Column("disk", "string", "", "Serial of the disk that was counted; empty: all, or a tool."),
     Column("metric", "string", "", "Name of the metric, such as `throughput`."),
     Column("unit", "string", "", "Unit of the values: `B/s`, `1/s` (per second), `s`, `B`, `1`."),
     Column("trial", "integer", "", "Number of the trial, from 1."),

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from lab.analysis.predict import explanations, predictions
 from lab.cli.commands import app
 from lab.compile.scenario.document import compile_scenario
 from lab.core.yaml import parse_override
-from lab.model.result.explanation import Explanation, MemberBytes
+from lab.model.result.document import CellResult, MemberCounters, Outcome
+from lab.model.result.explanation import CellExplanation, Explanation, MemberBytes
 from lab.plugins import catalog
+from lab.report.terminal.explanation import explanation_page
 from lab.results.documents import result_of
-from lab.results.explain import explanation_of_run
+from lab.results.explain import beside, explanation_of_run
 from lab.results.report import page_of
 from tests.runs import SMALL, theory_run
 
@@ -28,6 +32,58 @@ def explained(name: str, workload: str, *sets: str) -> Explanation:
     overrides = [parse_override(text) for text in ("matrix={}", *sets)]
     cell = compile_scenario(path, overrides=overrides).base
     return next(e for e in explanations(cell) if e.workload == workload)
+
+
+def test_after_a_fault_the_reason_is_the_fault_and_counters_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "q.yaml"
+    path.write_text(AFTER)
+    cell = compile_scenario(path).base
+    before, after, unknown = explanations(cell)
+    assert "iops" in before.expected
+    assert after.sentences == (
+        "No prediction: theory has no rules for workloads during or after a fault.",
+    )
+    assert "during or after a fault" in unknown.sentences[0]
+    counters = tuple(
+        MemberCounters(
+            workload="after",
+            trial=1,
+            serial=serial,
+            reads=256,
+            read_bytes=1 << 20,
+            writes=0,
+            written_bytes=0,
+            flushes=0,
+        )
+        for serial in ("disk1", "disk3")
+    )
+    result = CellResult(id="c", axes={}, outcome=Outcome.DONE, counters=counters)
+    shown = beside(after, result)
+    assert [(m.serial, m.counted_read_bytes) for m in shown.members] == [
+        ("disk1", 1 << 20),
+        ("disk3", 1 << 20),
+    ]
+    assert all(m.read_bytes is None and m.error is None for m in shown.members)
+    console = Console(width=100, file=StringIO())
+    console.print(explanation_page("t", [CellExplanation(id="c", axes={}, workloads=(shown,))]))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"disk3 +– +– +1\.00 MiB +0\.00 MiB +–", text), text
+
+
+AFTER = """\
+title: t
+question: q
+disks: {count: 3, size: 1GiB, throttle: {total_operations_per_second: 100}}
+array: {level: 5, chunk: 64KiB, component_size: 64MiB}
+workloads:
+  - {name: before, tool: fio, rw: randread, bs: 4KiB, iodepth: 4, direct: 1, ioengine: libaio,
+     size: 8MiB, runtime: 5, time_based: 1}
+  - {name: after, tool: fio, rw: randread, bs: 4KiB, iodepth: 4, direct: 1, ioengine: libaio,
+     size: 8MiB, runtime: 5, time_based: 1}
+  - {name: unknown, tool: fio, rw: randread, bs: 4KiB, size: 8MiB, runtime: 5, time_based: 1}
+faults:
+  - {name: gone, fault: fail, after: before, disk: 2}
+"""
 
 
 def test_what_post_004_left_open() -> None:

@@ -17,13 +17,17 @@ from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError, ToolError
 from lab.model.execution.procedure import Procedure
-from lab.model.result.document import Outcome
+from lab.model.result.document import CellMeasurement, CellResult, MemberCounters, Outcome
+from lab.model.result.measurement import Measurement
+from lab.model.scenario.fault import Fault
+from lab.plugins import catalog
 from lab.results.documents import result_of
-from lab.results.export import Form, export
+from lab.results.export import Form, _figures, export
 from lab.results.fio_tree import fio_tree
 from lab.results.script import script_of
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 from tests.fakes import programs, stored_run
+from tests.runs import SMALL, theory_run
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "workloads" / "fio"
 
@@ -208,7 +212,7 @@ def test_a_table_has_a_row_for_each_trial_of_each_metric(tmp_path: Path) -> None
     with file.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     # Two cells with three workloads and two metrics; the third cell was lost.
-    assert len(rows) == 13
+    assert len([row for row in rows if not row["metric"].startswith("disk_")]) == 13
     result = result_of(run)
     first = result.cells[0].measurements[0]
     assert float(rows[0]["value"]) == first.values[0]
@@ -217,13 +221,64 @@ def test_a_table_has_a_row_for_each_trial_of_each_metric(tmp_path: Path) -> None
     assert (rows[-1]["outcome"], rows[-1]["metric"]) == ("lost", "")
 
 
+def test_a_table_has_what_each_disk_counted(tmp_path: Path) -> None:
+    run = theory_run(tmp_path / "runs", SMALL)
+    file, _ = export(run, Form.CSV, tmp_path / "a.csv", None)
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["metric"] == "disk_written_bytes"]
+    result = result_of(run)
+    for cell in result.cells:
+        counted = {(c.workload, c.serial, str(c.trial)): c.written_bytes for c in cell.counters}
+        mine = [row for row in rows if row["cell"] == cell.id]
+        single = {
+            (r["workload"], r["disk"], r["trial"]): int(float(r["value"]))
+            for r in mine
+            if r["disk"]
+        }
+        assert single == counted
+        sums = {(r["workload"], r["trial"]): float(r["value"]) for r in mine if not r["disk"]}
+        for (workload, trial), total in sums.items():
+            own = [v for (w, _, t), v in counted.items() if (w, t) == (workload, trial)]
+            assert total == sum(own)
+    assert sum(len(cell.counters) for cell in result.cells) > 5
+
+
+def test_a_faults_values_and_counters_are_in_the_table() -> None:
+    """A name that is no workload's was a KeyError."""
+    fault = Fault(name="gone", fault="fail", after="write")
+    cell = compile_scenario(catalog.scenario_path("raid5-parity-last")).base
+    asked = cell.model_copy(update={"faults": (fault,)})
+    value = Measurement(workload="gone", metric="degraded", unit="1", values=(1.0,))
+    counter = MemberCounters(
+        workload="gone",
+        trial=1,
+        serial="disk2",
+        reads=3,
+        read_bytes=4096,
+        writes=5,
+        written_bytes=8192,
+        flushes=0,
+    )
+    result = CellResult(
+        id="c",
+        axes={},
+        outcome=Outcome.DONE,
+        measurements=(CellMeasurement.of(value, 0.0),),
+        counters=(counter,),
+    )
+    rows = {(r["metric"], r["disk"]): r for r in _figures(result, asked)}
+    assert rows["degraded", None]["tool"] == "fail"
+    assert rows["disk_written_bytes", "disk2"]["value"] == 8192
+    assert rows["disk_reads", None]["value"] == 3
+
+
 def test_parquet_has_types_and_the_same_rows(tmp_path: Path) -> None:
     run = stored_run(tmp_path)
     file, _ = export(run, Form.PARQUET, tmp_path / 'it\'s a "table".parquet', None)
     table = duckdb.read_parquet(str(file))
     kinds = dict(zip(table.columns, map(str, table.types), strict=True))
     assert (kinds["disks.count"], kinds["value"], kinds["cell"]) == ("BIGINT", "DOUBLE", "VARCHAR")
-    assert len(table.fetchall()) == 13
+    assert len(table.filter("metric not like 'disk_%' or metric is null").fetchall()) == 13
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 

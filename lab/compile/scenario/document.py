@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from lab.compile.cell.stroke import short_stroke
 from lab.compile.guest.real import Known, nobody, with_real
 from lab.compile.guest.suites import with_directories
 from lab.compile.guest.virtual_time import on_the_labs_bus
@@ -194,19 +195,34 @@ def _compiled(
         scenario = with_defaults(scenario, tuple(cells.values()))
         check_claims(scenario, document, tuple(cells.values()), axes)
     base = made.at(NOWHERE)[0].model_copy(update={"axes": {}})
+    made_cells = tuple(cells.values()) if axes else (base,)
     return Compiled(
         name=path.stem,
         path=path,
         scenario=scenario,
         document=document,
-        cells=tuple(cells.values()) if axes else (base,),
+        cells=made_cells,
         base=base,
         published=frozenset(identities(cells.values())),
         axes=axes,
         points=kept,
         whole=whole,
-        warnings=tuple(_needless(document, points)),
+        warnings=(*_needless(document, points), *_short_strokes(document, made_cells, kept)),
     )
+
+
+def _short_strokes(
+    document: Document, cells: Iterable[Cell], points: Mapping[tuple[AxisValue, ...], Point]
+) -> Iterator[str]:
+    """Yield a sentence for each value of ``component_size`` that shortens the seeks of drives."""
+    found: dict[tuple[str, str], None] = {}
+    for cell in cells:
+        note = short_stroke(cell)
+        if note is not None:
+            point = points.get(tuple(cell.axes.values()), NOWHERE)
+            path = point.places.get("array.component_size", ("array", "component_size"))
+            found[document.place(path), note] = None
+    yield from (f"{place}: {note}" for place, note in found)
 
 
 def _needless(document: Document, points: Iterable[Point]) -> Iterator[str]:

@@ -49,6 +49,18 @@ def random_read_rate(
     return _queue(drive, depth, seed, requests)
 
 
+def access_within(drive: HardDrive, part: float) -> float:
+    """Return mean seconds from one random read to the next, one at a time, within a ``part`` of the
+    stroke: command, seek, half a revolution and transfer.
+
+    Distances of two random places in a part p have the density ``2 (p - x) / p²``.
+    """
+    steps = 400
+    places = [(step + 0.5) / steps for step in range(steps)]
+    seek = sum(2 * (1 - x) * drive.seek_curve(x * part) for x in places) / steps
+    return drive.overhead + seek + drive.revolution / 2 + _transfer(drive)
+
+
 def sequential_read_rate(
     drive: HardDrive | SolidStateDrive,
     place: float,

@@ -10,8 +10,9 @@ class MemberBytes(Model):
     """Bytes that one member moves: predicted, and counted by the guest."""
 
     serial: str
-    read_bytes: int
-    written_bytes: int
+    read_bytes: int | None = None
+    """``None``: theory predicts nothing, and the disk was counted."""
+    written_bytes: int | None = None
     counted_read_bytes: int | None = None
     """Median of the trials, from ``/proc/diskstats``; ``None``: not run."""
     counted_written_bytes: int | None = None
@@ -20,6 +21,8 @@ class MemberBytes(Model):
     def error(self) -> float | None:
         """Relative difference of the counted bytes from the predicted ones."""
         if self.counted_read_bytes is None or self.counted_written_bytes is None:
+            return None
+        if self.read_bytes is None or self.written_bytes is None:
             return None
         expected = self.read_bytes + self.written_bytes
         counted = self.counted_read_bytes + self.counted_written_bytes

@@ -48,6 +48,7 @@ def disk_chart(cell: PageCell) -> Chart | None:
         (e.workload, m.serial): (m.read_bytes + m.written_bytes) / MIB
         for e in cell.explanations
         for m in e.members
+        if m.read_bytes is not None and m.written_bytes is not None
     }
     counted: dict[tuple[str, str], list[MemberCounters]] = {}
     for counters in cell.result.counters:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from lab.model.result.document import CellClock, Outcome, Result, RunState
-from lab.model.result.measurement import BITMAP_UPDATED, STEADY_STATE
+from lab.model.result.measurement import BITMAP_UPDATED, SHORT_STROKE, STEADY_STATE
 from lab.model.scenario.claim import Bound, Claim, Verdict
 from lab.report.content.figures import axes_text, contended, rows_of
 
@@ -83,6 +83,11 @@ def reliability(
     ]
     if steady:
         yield "steady state", "; ".join(steady)
+    seeks = dict.fromkeys(
+        check.detail for cell in result.cells for check in cell.checks if check.name == SHORT_STROKE
+    )
+    if seeks:
+        yield "seeks", "; ".join(seeks)
     doubts = list(contended(result.cells))
     if doubts:
         yield "doubtful", "what is marked with ?: " + "; ".join(doubts)
