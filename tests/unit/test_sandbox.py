@@ -25,6 +25,7 @@ from lab.core.errors import HostError, InputError, ToolError
 from lab.host.images import buildtree, linux, sandbox
 from lab.host.images import recipes as image_recipes
 from lab.host.images import workspace as image_workspace
+from lab.host.images.build import _finished, _take_modules
 from lab.host.images.buildtree import KeptTree
 from lab.host.images.sandbox import Box
 from lab.host.system import process
@@ -497,3 +498,31 @@ def test_the_scripts_of_a_package_get_nothing(world: World) -> None:
     assert (root / "etc/got/canary").read_text() == ""
     assert "a token" not in (root / "etc/got/environment").read_text()
     assert (world.heard, world.written.exists()) == ([], False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs subordinate ids")
+def test_modules_that_the_trees_script_left_are_taken_and_links_are_not(world: World) -> None:
+    """The script gets the tree and the working directory, and leaves `modules/VERSION/NAME.ko`."""
+    work = world.place / "public/build"
+    for name in ("usr/sbin", "mnt", "proc", "dev"):
+        (work / image_build.MODULES.root / name).mkdir(parents=True)
+    (work / "source").write_text("linux-source\n")
+    script = work / image_build.MODULES.hook
+    script.write_text(
+        'set -eu\n[ "$(cat "$2/source")" = linux-source ]\n[ -d "$1/usr/sbin" ]\n'
+        "mkdir $2/modules/7.2\necho module >$2/modules/7.2/md-mod.ko\n"
+        "touch $2/modules/7.2/other\nln -s / $2/modules/link\necho x >$2/source || true\n"
+    )
+    log = work / "log"
+    (made,) = _finished(image_build.MODULES, work, log, ("modules",))
+    with pytest.raises(InputError, match="'other', which is not expected"):
+        _take_modules("mine", made, work / "taken-not")
+    (made / "7.2/other").unlink()
+    _take_modules("mine", made, work / "taken")
+    assert (work / "taken/7.2/md-mod.ko").read_text() == "module\n"
+    assert [p.name for p in (work / "taken").iterdir()] == ["7.2"]
+    assert (work / "source").read_text() == "linux-source\n"
+    (made / "7.2/raid1.ko").symlink_to("/etc/passwd")
+    with pytest.raises(InputError, match=r"'raid1\.ko', which is not a regular file"):
+        _take_modules("mine", made, work / "taken-link")
+    assert not (work / image_build.MODULES.root / "usr/sbin/policy-rc.d").exists()
