@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -334,6 +335,22 @@ def test_processes_that_use_a_file_are_found(home: Path, form: str) -> None:
         process.stdout.readline()
         assert used_paths(paths.sealed()) == {file}
         process.kill()
+
+
+def test_the_qemu_of_a_guest_is_found(home: Path, tmp_path: Path) -> None:
+    """Restored guests have the path in JSON only (``-blockdev``)."""
+    record = registry.create(guest="g1", scenario="q", image="i", host_key="ssh-ed25519 AAAA")
+    program = tmp_path / "qemu-system-x86_64"
+    program.symlink_to(sys.executable)
+    disk = json.dumps({"filename": str(record.path / "root.qcow2")}, ensure_ascii=False)
+    words = [program, "-c", "import time; print('up', flush=True); time.sleep(60)", disk]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert registry.qemu_pids(record.path) == [process.pid]
+        assert registry.qemu_pids(record.path.with_name("g2")) == []
+        registry.remove(record.path)
+        assert process.wait(30) == -signal.SIGTERM
 
 
 def test_a_run_and_its_bundle(home: Path, tmp_path: Path) -> None:

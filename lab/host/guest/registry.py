@@ -18,7 +18,7 @@ from secrets import token_hex
 
 from lab.core.errors import GuestError, HostError, InputError, cause_of_panic, unwritable
 from lab.host.system import clock, files, leftovers, paths, unfinished
-from lab.host.system.pids import is_ours, send, started_ticks
+from lab.host.system.pids import forms, is_ours, send, started_ticks
 
 RECORD = "guest.json"
 PANIC = "Kernel panic - not syncing"
@@ -167,7 +167,7 @@ def _pids(directory: Path, programs: tuple[bytes, ...]) -> list[int]:
     The name is random, so no other process has it by accident. Other users' processes may have it
     on purpose.
     """
-    wanted = os.fsencode(directory) + b"/"
+    wanted = [os.fsencode(form) for form in forms(f"{directory}/")]
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -176,7 +176,9 @@ def _pids(directory: Path, programs: tuple[bytes, ...]) -> list[int]:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        named = any(p in words[0] for p in programs) and any(wanted in w for w in words[1:])
+        named = any(p in words[0] for p in programs) and any(
+            form in word for word in words[1:] for form in wanted
+        )
         if named and is_ours(int(entry.name)):
             found.append(int(entry.name))
     return found

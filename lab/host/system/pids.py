@@ -83,6 +83,12 @@ def family(pid: int) -> dict[int, int]:
     return found
 
 
+def forms(path: str) -> set[str]:
+    """Return a path as command lines of QEMU have it: in options, and in JSON."""
+    in_json = {json.dumps(path, ensure_ascii=ascii_)[1:-1] for ascii_ in (False, True)}
+    return {path, path.replace(",", ",,"), *in_json}
+
+
 def used_paths(below: Path) -> set[Path]:
     """Return paths below a directory that a process has open, or has on its command line.
 
@@ -90,8 +96,6 @@ def used_paths(below: Path) -> set[Path]:
     """
     found: set[Path] = set()
     begin = f"{below}/"
-    forms = {begin, begin.replace(",", ",,"), json.dumps(begin, ensure_ascii=False)[1:-1]}
-    """As QEMU's command line has it: in options, and in JSON."""
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
             continue
@@ -103,7 +107,7 @@ def used_paths(below: Path) -> set[Path]:
             continue
         with suppress(OSError):
             line = (process / "cmdline").read_bytes().decode(errors="replace")
-            for form in forms:
+            for form in forms(begin):
                 words = (path for word in line.split("\0") for path in _below(word, form))
                 found |= {Path(begin + str(path)[len(form) :]) for path in words}
     return found
