@@ -1047,6 +1047,39 @@ def test_the_shape_after_a_reshape_is_the_kernels(tmp_path: Path) -> None:
     assert shape_of(Outputs(stdout="", stderr="", files={"state.txt": ""})) == {"reshaped": 0}
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("raid0 vdc[1] vdb[0]\n      65536 blocks super 1.2 512k chunks", (0, 512, None)),
+        ("raid1 vdc[1] vdb[0]\n      65536 blocks super 1.2 [2/2] [UU]", (1, None, None)),
+        (
+            "raid10 vdc[1] vdb[0]\n      65536 blocks super 1.2 512K chunks 2 near-copies"
+            " [2/2] [UU]",
+            (10, 512, 0x102),
+        ),
+        (
+            "raid10 vdc[1] vdb[0]\n      65536 blocks super 1.2 64K chunks 2 far-copies [2/2] [UU]",
+            (10, 64, 0x201),
+        ),
+        (
+            "raid10 vdc[1] vdb[0]\n      65536 blocks super 1.2 64K chunks 2 offset-copies"
+            " [2/2] [UU]",
+            (10, 64, 0x10201),
+        ),
+    ],
+)
+def test_other_levels_have_a_shape_too(
+    line: str, expected: tuple[int, int | None, int | None]
+) -> None:
+    """As ``raid0.c``, ``raid1.c`` and ``raid10.c`` print them."""
+    text = f"raid_disks=2\nmember vdb 0 0 in_sync\nmd127 : active {line}\n"
+    found = shape_of(Outputs(stdout="", stderr="", files={"state.txt": text}))
+    level, chunk, layout = expected
+    assert (found["array_bytes"], found["array_level"]) == (64 * 1024**2, level)
+    assert found.get("array_chunk_bytes") == (chunk and chunk * 1024)
+    assert found.get("array_layout") == layout
+
+
 def test_a_power_cut_tells_how_far_the_reshape_was(tmp_path: Path) -> None:
     files = raw()
     assert "reshaped_bytes" not in measured(tmp_path, files)

@@ -455,11 +455,7 @@ def _compared(state: str) -> Extent:
     if found is None or level is None or not found["members"]:
         return Extent.ALL if pairs(state).get("degraded") == "0" else Extent.NONE
     marks = found["members"]
-    copies = {kind: int(count) for count, kind in _COPIES.findall(found["status"])}
-    layout = 2
-    if level is Level.RAID10:
-        far = copies.get("offset", copies.get("far", 1))
-        layout = copies.get("near", 1) | far << 8 | ("offset" in copies) << 16
+    layout = _layout10(found["status"]) if level is Level.RAID10 else 2
     chunks = _CHUNKS.search(found["status"])
     chunk = int(chunks[1]) * KIB if chunks else PAGE
     try:
@@ -497,7 +493,22 @@ def shape_of(outputs: Outputs) -> dict[str, float]:
         found["array_level"] = float(shown["level"])
         found["array_chunk_bytes"] = float(shown["chunk"]) * KIB
         found["array_layout"] = float(shown["layout"])
+        return found
+    level = NAMES.get(shown["personality"] or "")
+    if level in (Level.RAID0, Level.RAID1, Level.RAID10):
+        found["array_level"] = float(level.value)
+    if chunks := _CHUNKS.search(shown["status"]):
+        found["array_chunk_bytes"] = float(chunks[1]) * KIB
+    if level is Level.RAID10:
+        found["array_layout"] = float(_layout10(shown["status"]))
     return found
+
+
+def _layout10(status: str) -> int:
+    """Return the kernel's number of a RAID 10's layout (``raid10.c: setup_geo``)."""
+    copies = {kind: int(count) for count, kind in _COPIES.findall(status)}
+    far = copies.get("offset", copies.get("far", 1))
+    return copies.get("near", 1) | far << 8 | ("offset" in copies) << 16
 
 
 def is_reshaping(scene: Scene) -> bool:
