@@ -13,11 +13,13 @@ from typing import Any, ClassVar, Final
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from lab.core.base import Model, Size
+from lab.core.base import KEPT, Model, Size
 from lab.core.stable import Stable, named
 from lab.core.units import KIB
+from lab.md.facts.grow import Change, RefusedError, changed
+from lab.md.facts.grow import shape_of as shape_before
 from lab.md.facts.options import journal_disk
-from lab.md.facts.sizes import disks_aside
+from lab.md.facts.sizes import disks_aside, geometry_of, without_disks_aside
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
@@ -129,6 +131,8 @@ class Grow(FaultKind):
                 " (raid5.c: check_reshape): remove array.journal_disk, or set"
                 " array.consistency_policy to resync",
             )
+        elif p.raid_devices is None or p.raid_devices <= disks:
+            yield from _refused(p, scene)
         if scene.fault.check and p.level == 0:
             yield Problem(
                 key="check",
@@ -168,6 +172,43 @@ class Grow(FaultKind):
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         return shape_of(outputs)
+
+
+def _refused(parameters: GrowParameters, scene: Scene) -> Iterable[Problem]:
+    """Yield why mdadm or md refuses the change of the shape that earlier changes have left."""
+    if scene.array.kind != "md":
+        return
+    used = without_disks_aside(scene.array, [one.disk.size for one in scene.disks])
+    try:
+        geometry = geometry_of(scene.array, used)
+    except (ValueError, LookupError):
+        return  # the array's own problems are reported
+    tail = min(used) - geometry.data_offset - geometry.component_size
+    shape = shape_before(geometry, before=geometry.data_offset, after=max(tail, 0))
+    try:
+        for fault in scene.earlier:
+            if fault.fault == "grow":
+                known = GrowParameters.model_validate(fault.parameters, context=KEPT)
+                shape = changed(shape, _change(known))
+    except RefusedError:
+        return  # reported at that fault
+    try:
+        changed(shape, _change(parameters))
+    except RefusedError as refused:
+        others = any(fault.fault != "grow" for fault in scene.earlier)
+        if others and refused.key == "members":
+            return  # they may have removed or added members
+        key = "raid_devices" if refused.key == "members" else refused.key
+        yield Problem(key=key, message=refused.message)
+
+
+def _change(parameters: GrowParameters) -> Change:
+    return Change(
+        level=parameters.level,
+        members=parameters.raid_devices,
+        layout=parameters.layout,
+        chunk=parameters.chunk,
+    )
 
 
 FAULT: FaultKind = Grow()
