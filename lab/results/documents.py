@@ -89,11 +89,11 @@ def result_of(store: RunStore) -> Result:
     run, state = store.load_state()
     judged, suites = _cells(store, run, _MISSING[state])
     environment = dict(run.environment)
-    for stored in run.cells:
-        finished = store.load_cell(stored.id)
-        if finished and (guest := measure.environment(finished.raw)):
-            environment["guest"] = guest
-            break
+    guests = _guests(store, run)
+    if guests:
+        environment["guest"] = guests[0]
+    if len(guests) > 1:
+        environment["guests"] = guests
     if run.calibrations:
         environment["calibrations"] = [c.model_dump(mode="json") for c in run.calibrations]
     if run.noise:
@@ -113,6 +113,20 @@ def result_of(store: RunStore) -> Result:
         cells=tuple(j.result for j in judged),
         claims=claims,
     )
+
+
+def _guests(store: RunStore, run: StoredRun) -> list[dict[str, str]]:
+    """Return what the guests say of themselves, in the order of the cells, each once."""
+    found: list[dict[str, str]] = []
+    for stored in run.cells:
+        # Each cell is asked only if cells boot different systems.
+        if found and len({one.cell.guest.system for one in run.cells}) == 1:
+            break
+        text = store.files.text("cells", stored.id, "raw", "environment.txt")
+        guest = measure.environment({"environment.txt": text or ""})
+        if guest and guest not in found:
+            found.append(guest)
+    return found
 
 
 def judged_of(store: RunStore) -> list[JudgedCell]:

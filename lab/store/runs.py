@@ -31,7 +31,7 @@ from pathlib import Path
 
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError, unwritable
-from lab.host.system import files, leftovers, makers, paths
+from lab.host.system import files, leftovers, makers, paths, unfinished
 from lab.model.cluster import path_below
 from lab.model.execution.procedure import Procedure
 from lab.model.result.document import Outcome, Result, RunState
@@ -113,6 +113,12 @@ class RunStore:
     def save_run(self, run: StoredRun) -> None:
         """Write the run's description."""
         files.write(self.directory / "run.json", run.model_dump_json(indent=1))
+
+    def discard(self) -> None:
+        """Remove the run; no process sees half of it."""
+        aside = unfinished.name(self.directory)
+        files.move(self.directory, aside)
+        leftovers.discard(aside)
 
     def hold(self) -> AbstractContextManager[None]:
         """Lock the run as its writer; ``InputError``: another process has locked it."""

@@ -152,6 +152,14 @@ def test_that_there_is_nothing_to_keep_is_told(base: Path, lab: Lab, cells: int)
     assert "--resume" not in ended.stderr
     ended = lab("SIGINT", 0, "up", "scenario", "./question.yaml", "--no-run")
     assert "no cell was finished: nothing is kept" in ended.stderr
+    assert [p for p in paths.runs().glob("*") if p.is_dir()] == []  # it is so
+
+
+def test_a_run_that_failed_before_its_first_cell_ended_is_evidence(base: Path, lab: Lab) -> None:
+    ended = lab("mistake", 0, "run", "scenario", "./question.yaml")
+    (run,) = paths.runs().iterdir()
+    assert run.name in ended.stderr
+    assert "nothing is kept" not in ended.stderr
 
 
 def test_bad_input_says_nothing_of_what_is_kept(base: Path, lab: Lab) -> None:
@@ -171,5 +179,7 @@ def test_a_matrix_goes_on_with_the_job_that_was_under_way(base: Path, lab: Lab) 
     resumed = lab("tell", 0, *command)
     (run,) = (base / "place").iterdir()
     assert json.loads(resumed.stdout.splitlines()[0])["resume"] == str(run)
+    before = {*paths.runs().glob("*"), *paths.nights().glob("*")}
     none = lab("SIGINT", 0, "run", "matrix", "./m.yaml")
     assert "no cell was finished: nothing is kept" in none.stderr
+    assert {*paths.runs().glob("*"), *paths.nights().glob("*")} == before

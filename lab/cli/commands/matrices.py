@@ -298,7 +298,14 @@ def _run(
     from lab.report.content.matrix import plan_page
 
     console(stderr=True).print(plan_page(record))
-    with told(lambda e: "" if isinstance(e, InputError) else kept_of_matrix(context, directory)):
+
+    def kept(error: BaseException) -> str:
+        if isinstance(error, InputError):
+            return ""
+        stopped = isinstance(error, KeyboardInterrupt) and not context.params.get("resume")
+        return kept_of_matrix(context, directory, discard=stopped)
+
+    with told(kept):
         running.run_jobs(compiled, directory, record, options)
     return running.matrix_result(directory)
 

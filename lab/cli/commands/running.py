@@ -276,7 +276,9 @@ def _go(
     def kept(error: BaseException) -> str:
         # Bad input is reported before the run begins, so there are no finished cells to mention.
         earlier = [store] if store and not isinstance(error, InputError) else []
-        return "".join(kept_of_run(context, one) for one in (begun_runs or earlier))
+        stopped = isinstance(error, KeyboardInterrupt) and store is None
+        found = begun_runs or earlier
+        return "".join(kept_of_run(context, one, discard=stopped) for one in found)
 
     with (
         told(kept),

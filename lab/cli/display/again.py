@@ -48,14 +48,20 @@ def notes_of(error: BaseException) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def kept_of_run(context: typer.Context, store: RunStore) -> str:
-    """Return the number of finished cells, and how to resume."""
+def kept_of_run(context: typer.Context, store: RunStore, *, discard: bool = False) -> str:
+    """Return the number of finished cells, and how to resume.
+
+    ``discard``: remove a run without a finished cell: it was stopped before it had anything.
+    """
     from lab.results.documents import typed_names
 
     cells = store.load_run().cells
     ended = sum(store.has_cell(cell.id) for cell in cells)
     if not ended:
-        return f"no cell was finished: nothing is kept in {home(store.directory)}"
+        if discard:
+            store.discard()
+            return NOTHING
+        return f"no cell was finished; what is known of the attempts is in {home(store.directory)}"
     _, name = typed_names(store)
     return (
         f"{ended} of {_counted(len(cells), 'cell')} finished and kept in {home(store.directory)}."
@@ -63,8 +69,11 @@ def kept_of_run(context: typer.Context, store: RunStore) -> str:
     )
 
 
-def kept_of_matrix(context: typer.Context, directory: Path) -> str:
-    """Return the numbers of finished jobs and of the current job's cells, and how to resume."""
+def kept_of_matrix(context: typer.Context, directory: Path, *, discard: bool = False) -> str:
+    """Return the numbers of finished jobs and of the current job's cells, and how to resume.
+
+    ``discard``: remove the runs and the record if no cell was finished.
+    """
     from lab.model.matrix.record import JobState
     from lab.store import matrix_runs
     from lab.store.runs import RunStore
@@ -77,7 +86,13 @@ def kept_of_matrix(context: typer.Context, directory: Path) -> str:
             run = RunStore(Path(job.run))
             ended += sum(run.has_cell(cell.id) for cell in run.load_run().cells)
     if not done and not ended:
-        return f"no cell was finished: nothing is kept in {home(directory)}"
+        if not discard:
+            return f"no cell was finished; what is known of the attempts is in {home(directory)}"
+        for run in (RunStore(Path(job.run)) for job in record.jobs if job.run):
+            if run.is_run:
+                run.discard()
+        RunStore(directory).discard()
+        return NOTHING
     more = f", with {_counted(ended, 'cell')} finished of others" if ended else ""
     return (
         f"{done} of {_counted(len(record.jobs), 'job')} done{more}, kept in {home(directory)}."

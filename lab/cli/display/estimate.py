@@ -188,11 +188,12 @@ class Estimate:
             one.expected and at - one.step_since > OVERDUE * one.expected * self._pace
             for one in mine.values()
         )
-        late = bool(going) and not waiting and not unknown and (overdue or not seconds)
+        over = sum(self._is_over(cell, one, at) for cell, one in mine.items())
+        late = bool(going) and not waiting and unknown == over and (overdue or not seconds)
         return Left(
             seconds=self._boot(at) + seconds,
             unknown=unknown,
-            at_least=len(mine) < len(self._running) or self._boot_overdue(at),
+            at_least=len(mine) < len(self._running) or self._boot_overdue(at) or overdue,
             late=late,
         )
 
@@ -224,14 +225,22 @@ class Estimate:
             return median(self._before) + expected * self._pace + median(self._after)
         return median(self._whole) if self._whole else None
 
+    def _is_over(self, cell: str, going: _Going, at: float) -> bool:
+        """Return whether a cell with an estimate of its whole time takes longer."""
+        total = self._cells[cell]
+        if total is not None and cell not in self._virtual:
+            return False
+        expected = self._time(cell)
+        return expected is not None and at - going.since >= expected
+
     def _left_of(self, cell: str, going: _Going, at: float) -> float | None:
         """Return the estimated remaining seconds of a running cell; ``None``: unknown."""
         in_step, elapsed = at - going.step_since, at - going.since
         total = self._cells[cell]
         if cell in self._virtual and total is not None:
-            return max((self._time(cell) or 0.0) - elapsed, 0.0)
+            return _rest(self._time(cell) or 0.0, elapsed)
         if total is None:
-            return max(median(self._whole) - elapsed, 0.0) if self._whole else None
+            return _rest(median(self._whole), elapsed) if self._whole else None
         after, to_come = median(self._after), max(total - going.begun, 0.0)
         if going.expected is not None:
             this = max(going.expected * self._pace - in_step, 0.0)
@@ -250,6 +259,12 @@ class Estimate:
         """Return whether no cell can begin because the starting guest takes far too long."""
         awaited = self._starting is not None and not self._running
         return awaited and at - (self._starting or 0.0) > OVERDUE * self._guest
+
+
+def _rest(expected: float, elapsed: float) -> float | None:
+    """Return the remaining seconds of a whole cell; ``None``: it takes longer than expected, and
+    nobody knows how long."""
+    return expected - elapsed if elapsed < expected else None
 
 
 def _known(seconds: Sequence[float | None]) -> float:

@@ -133,6 +133,16 @@ class Display:
             self._step, self._step_since = text, time.monotonic()
         self._fraction = fraction
 
+    def line(self) -> str:
+        """Return task, current step and time as one line, for a log."""
+        now = time.monotonic()
+        parts = [f"{self._title}, {clock(now - self._since)}"]
+        if self._step:
+            parts.append(f"{self._step}, {now - self._step_since:.0f} s")
+        if self._fraction is not None:
+            parts.append(f"{self._fraction:.0%} done")
+        return "; ".join(parts)
+
     def render(self) -> RenderableType:
         """Return both lines."""
         now = time.monotonic()
@@ -159,14 +169,22 @@ class Display:
 
 
 class Spinner:
-    """Displays one task that reports its progress."""
+    """Displays one task that reports its progress; elsewhere a line a minute."""
 
     def __init__(self, title: str) -> None:
         self._display = Display()
         self._display.begin(title)
+        self._over = threading.Event()
+        self._clerk = threading.Thread(target=self._keep_log, name="spinner-log", daemon=True)
+
+    def _keep_log(self) -> None:
+        while not self._over.wait(QUIET):
+            self._display.place.console.print(self._display.line(), soft_wrap=True)
 
     def __enter__(self) -> Spinner:
         self._display.place.__enter__()
+        if not self._display.place.shown:
+            self._clerk.start()
         return self
 
     def __exit__(
@@ -175,6 +193,9 @@ class Spinner:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._over.set()
+        if self._clerk.is_alive():
+            self._clerk.join()
         self._display.place.__exit__(kind, error, trace)
 
     def show(self, text: str, fraction: float | None) -> None:
@@ -231,10 +252,14 @@ class Progress:
     def _log_if_quiet(self) -> None:
         """Print a status line if there was none for :data:`QUIET` seconds."""
         at = time.monotonic()
-        if self._watched is not None and at - self._said >= QUIET:
-            with self._telling:
-                line = log_line(self._watched, at)
-            self._log(line)
+        if at - self._said < QUIET:
+            return
+        if self._watched is None:
+            self._log(self._getting_ready.line())
+            return
+        with self._telling:
+            line = log_line(self._watched, at)
+        self._log(line)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         """Handle a signal that ends the run: report it while guests are removed."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 from lab.core.units import format_seconds, format_size, format_speed, format_value
-from lab.model.result.document import DOUBTS, CellClock, CellMeasurement, CellResult, Result
+from lab.model.result.document import DOUBTS, CellClock, CellMeasurement, CellResult, Result, Run
 from lab.model.result.measurement import PREDICTED
 from lab.model.scenario.claim import Bound, Claim, matches
 from lab.model.scenario.document import AxisValue
@@ -268,6 +269,20 @@ def contended(cells: Sequence[CellResult]) -> Iterator[str]:
                 yield f"{axes_text(cell.axes) or cell.id}: {check.detail}"
 
 
+def systems_of(environment: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the kernels and the versions of mdadm of a run's guests, each once."""
+    guests = environment.get("guests") or [environment.get("guest") or {}]
+    kernels = [str(guest.get("kernel") or "") for guest in guests]
+    versions = [
+        str(guest.get("mdadm") or "").removeprefix("mdadm - v").partition(" ")[0]
+        for guest in guests
+    ]
+    return (
+        list(dict.fromkeys(filter(None, kernels))),
+        list(dict.fromkeys(filter(None, versions))),
+    )
+
+
 def clock_words(result: Result) -> str:
     """Return the clock of a run in words; empty: the host's."""
     clocks = {cell.clock for cell in result.cells}
@@ -275,10 +290,26 @@ def clock_words(result: Result) -> str:
         return "virtual time, unsealed"
     if CellClock.SEALED not in clocks:
         return ""
-    sealed = [cell for cell in result.cells if cell.guest_seconds]
+    sealed = [cell for cell in result.cells if cell.guest_seconds and not cell.reused_from]
     guest = sum(cell.guest_seconds or 0.0 for cell in sealed)
-    host = sum(cell.seconds.total for cell in sealed)
-    if not guest or not host:
+    guests = sum(cell.seconds.total for cell in sealed)
+    if not guest or not guests:
         return "virtual time"
-    took = f"{format_seconds(guest)} in {format_seconds(host)} of the host"
-    return f"virtual time: {took} ({format_speed(guest, host)})"
+    took = _wall(result.run)
+    if took is None:
+        return f"virtual time: {format_seconds(guest)}, in {format_seconds(guests)} of its guests"
+    said = f"{format_seconds(guest)} in {format_seconds(took)} of the host"
+    return f"virtual time: {said} ({format_speed(guest, took)})"
+
+
+def _wall(run: Run) -> float | None:
+    """Return the seconds from a run's start to its end by the host's clock; ``None``: unknown."""
+    try:
+        begun, ended = (
+            datetime.fromisoformat(run.started),
+            datetime.fromisoformat(run.finished or ""),
+        )
+        seconds = (ended - begun).total_seconds()
+    except (TypeError, ValueError):
+        return None
+    return seconds if seconds > 0 else None

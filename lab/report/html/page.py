@@ -18,7 +18,7 @@ from lab.report.charts.latency import latency_charts
 from lab.report.charts.render import Chart, svg
 from lab.report.charts.values import value_charts
 from lab.report.content.document import Page, PageCell
-from lab.report.content.figures import INSIDE, axes_text, claim_text, clock_words
+from lab.report.content.figures import INSIDE, axes_text, claim_text, clock_words, systems_of
 from lab.report.content.reliability import caveats, reliability
 from lab.report.content.tables import (
     calibrations_table,
@@ -152,11 +152,10 @@ def when(text: str) -> str:
 
 def where(result: Result) -> str:
     """Return accelerator, kernel, mdadm and clock on one line."""
-    guest = result.environment.get("guest", {})
+    kernels, mdadm = systems_of(result.environment)
     words = [str(result.environment.get("accelerator", "")).upper()]
-    words += [f"Linux {guest['kernel']}"] if guest.get("kernel") else []
-    mdadm = guest.get("mdadm", "").removeprefix("mdadm - v").partition(" ")[0]
-    words += [f"mdadm {mdadm}"] if mdadm else []
+    words += [f"Linux {' and '.join(kernels)}"] if kernels else []
+    words += [f"mdadm {' and '.join(mdadm)}"] if mdadm else []
     words.append(clock_words(result))
     return ", ".join(filter(None, words))
 

@@ -34,6 +34,7 @@ from lab.report.content.figures import (
     figure_name,
     rows_of,
     spread,
+    systems_of,
     telling,
     tests_ended,
 )
@@ -448,9 +449,10 @@ def _whole_parts(parts: Sequence[str], between: str) -> str:
 def _where(result: Result) -> RenderableType:
     done = sum(c.outcome is Outcome.DONE for c in result.cells)
     accelerator = str(result.environment.get("accelerator", "?")).upper()
-    guest = result.environment.get("guest", {})
-    mdadm = guest.get("mdadm", "").removeprefix("mdadm - v").partition(" ")[0] or "?"
-    where = f"{accelerator}, Linux {guest.get('kernel', '?')}, mdadm {mdadm}"
+    kernels, mdadm = systems_of(result.environment)
+    where = (
+        f"{accelerator}, Linux {' and '.join(kernels) or '?'}, mdadm {' and '.join(mdadm) or '?'}"
+    )
     where += f", {words}" if (words := clock_words(result)) else ""
     return _text(f"\n{done} of {len(result.cells)} cells done, under {where}.", "dim")
 
