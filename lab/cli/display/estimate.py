@@ -25,6 +25,8 @@ FOLLOWED: Final = 100
 """Most cells to predict, at some milliseconds each; the average stands for the others."""
 OVERDUE: Final = 2.0
 """A step that takes this many times its expected time makes the run's end unknown."""
+GRACE: Final = 15.0
+"""Seconds that a whole cell may take longer than expected until its end is unknown."""
 AVERAGED: Final = 60.0
 """Averaging time in seconds of the number of concurrent cells, which changes during a run."""
 
@@ -231,7 +233,7 @@ class Estimate:
         if total is not None and cell not in self._virtual:
             return False
         expected = self._time(cell)
-        return expected is not None and at - going.since >= expected
+        return expected is not None and at - going.since >= expected + GRACE
 
     def _left_of(self, cell: str, going: _Going, at: float) -> float | None:
         """Return the estimated remaining seconds of a running cell; ``None``: unknown."""
@@ -264,7 +266,7 @@ class Estimate:
 def _rest(expected: float, elapsed: float) -> float | None:
     """Return the remaining seconds of a whole cell; ``None``: it takes longer than expected, and
     nobody knows how long."""
-    return expected - elapsed if elapsed < expected else None
+    return max(expected - elapsed, 0.0) if elapsed < expected + GRACE else None
 
 
 def _known(seconds: Sequence[float | None]) -> float:
