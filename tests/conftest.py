@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,6 +51,13 @@ def lab_server() -> Iterator[LabServer]:
 @pytest.fixture
 def cli(lab_server: LabServer, tmp_path: Path) -> Cli:
     return Cli(server=lab_server, base=tmp_path)
+
+
+@pytest.fixture
+def short_cli(lab_server: LabServer) -> Iterator[Cli]:
+    """``lab`` with a home whose path is short enough for sockets of guests."""
+    with tempfile.TemporaryDirectory(prefix="lab-") as base:
+        yield Cli(server=lab_server, base=Path(base))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Command lines of ``qemu-img``; no other module makes them.
+"""Command lines of ``qemu-img`` and ``qemu-io``; no other module makes them.
 
 Without ``-f`` it guesses the format from the file's first bytes, and a guest writes those of a raw
 disk: with a header of qcow2 there, the host would open the "backing file" that it names, such as
@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Final
 
 PROGRAM: Final = "qemu-img"
+_IO: Final = "qemu-io"
 QCOW2: Final = "qcow2"
 RAW: Final = "raw"
 Path = str | PurePath
@@ -55,3 +56,9 @@ def extents(path: Path, kind: str) -> Command:
 def info(path: Path, kind: str) -> Command:
     """Print what a header says, as JSON. No other file is opened."""
     return (PROGRAM, "info", "-f", kind, "--output=json", str(path))
+
+
+def compare(path: Path, kind: str, pattern: int, offset: int, length: int) -> Command:
+    """Read bytes while QEMU has the disk open; print those that are not the pattern."""
+    read = f"read -q -P {pattern} {offset} {length}"
+    return (_IO, "-U", "-r", "-f", kind, "-c", read, str(path))

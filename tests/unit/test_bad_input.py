@@ -277,9 +277,10 @@ def test_without_qemu_it_says_how_to_get_it(cli: Cli, tmp_path: Path, verb: str)
 
 @pytest.mark.parametrize("verb", ["run", "up"])
 def test_an_image_that_cannot_be_built_is_told_before_anything_boots(
-    cli: Cli, tmp_path: Path, verb: str
+    short_cli: Cli, tmp_path: Path, verb: str
 ) -> None:
     pytest.importorskip("libvirt")
+    cli = short_cli
     path = programs(tmp_path / "bin", "sh", "env", "qemu-img", "true", find=shutil.which)
     started = tmp_path / "started"
     emulator = Path(path) / "qemu-system-x86_64"

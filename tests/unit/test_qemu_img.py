@@ -92,6 +92,7 @@ def test_each_function_gives_the_format_and_that_of_a_base() -> None:
         qemu_img.convert("/a.raw", "raw", "/b.qcow2", "qcow2"),
         qemu_img.extents("/a.raw", "raw"),
         qemu_img.info("/a.raw", "raw"),
+        qemu_img.compare("/a.raw", "raw", 0, 0, 512),
     ]
     functions = [
         n

@@ -359,10 +359,8 @@ class LiveBackend:
         """Write bytes to a plugged disk without the guest's knowledge, and verify its file."""
         self._hypervisor.spoil(step.serial, step.offset, step.length, step.pattern)
         path, form = self._hypervisor.file_of(step.serial)
-        read = f"read -q -P {step.pattern} {step.offset} {step.length}"
-        asked = process.run(
-            ("qemu-io", "-U", "-r", "-f", form, "-c", read, path), timeout=60, check=False
-        )
+        argv = qemu_img.compare(path, form, step.pattern, step.offset, step.length)
+        asked = process.run(argv, timeout=60, check=False)
         if asked.status or asked.stdout.strip():
             said = (asked.stdout or asked.stderr).strip()
             raise GuestError(

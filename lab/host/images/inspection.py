@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.core import qemu_img
 from lab.core.errors import InputError, ToolError
 from lab.host.images import sandbox
 from lab.host.images.sandbox import Box
@@ -54,8 +55,7 @@ def check(disk: Path, kind: str, work: Path, source: str) -> str:
     raw = disk
     if kind != "raw":
         raw = work / "inspected.raw"
-        argv = ("qemu-img", "convert", "-f", kind, "-O", "raw", str(disk), str(raw))
-        process.run(argv, timeout=1800)
+        process.run(qemu_img.convert(disk, kind, raw, qemu_img.RAW), timeout=1800)
     try:
         found = file_systems(raw)
         if not found:

@@ -39,10 +39,10 @@ def prepare(
     ``accept_expired``: also from an archive whose Release files have expired. ``image``: use it
     instead of the current one.
     """
-    paths.check_length(virtual=guest.clock is Clock.VIRTUAL)
     emulator = accelerator.emulator()
     hypervisor.require()  # fails before a minute is spent on an image
     image = image or systems.find(guest)
+    paths.check_length(virtual=guest.clock is Clock.VIRTUAL)
     image = image or systems.build(guest, progress, accept_expired=accept_expired)
     images.verify(image)
     virtual = guest.clock is Clock.VIRTUAL
