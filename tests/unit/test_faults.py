@@ -417,15 +417,21 @@ GROW = (
 def test_a_reshape_is_asked_of_mdadm_and_waited_for_only_if_the_scenario_says_so(
     tmp_path: Path,
 ) -> None:
-    waited = named(steps_of(tmp_path, GROW.replace("WAIT", "true")), "grown").script
+    waited = named(
+        steps_of(tmp_path, GROW.replace("WAIT", "true"), "array.spares=1"), "grown"
+    ).script
     asked = "MDADM_NO_SYSTEMCTL=1 mdadm --grow /dev/md/bench --level=6 --raid-devices=4"
     assert f"{asked} --layout=ddf-zero-restart </dev/null" in waited
     assert settle("/dev/md/bench", 600).splitlines()[3] in waited
-    left = named(steps_of(tmp_path, GROW.replace("WAIT", "false")), "grown").script
+    left = named(
+        steps_of(tmp_path, GROW.replace("WAIT", "false"), "array.spares=1"), "grown"
+    ).script
     assert asked in left
     assert "while" not in left
     for wait, seen in (("false", True), ("true", False)):
-        script = named(steps_of(tmp_path, GROW.replace("WAIT", wait) + CUT), "cut").script
+        script = named(
+            steps_of(tmp_path, GROW.replace("WAIT", wait) + CUT, "array.spares=1"), "cut"
+        ).script
         assert ("Reshape pos'n" in script) == seen  # read before md goes on
         if seen:
             assert script.index("Reshape pos'n") < script.index("--assemble")
