@@ -415,8 +415,9 @@ GROW = (
 
 
 def test_a_reshape_is_asked_of_mdadm_and_waited_for_only_if_the_scenario_says_so(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("lab.plugins.faults.grow._refused", lambda *_: ())  # the words are tested
     waited = named(
         steps_of(tmp_path, GROW.replace("WAIT", "true"), "array.spares=1"), "grown"
     ).script
