@@ -18,7 +18,7 @@ from lab.core.base import KEPT
 from lab.core.errors import InputError, ToolError
 from lab.core.units import KIB, MIB
 from lab.core.yaml import parse_override
-from lab.host.guest.libvirt.hypervisor import SOCKET_LIMIT
+from lab.host.system import paths
 from lab.model.execution.procedure import AskServer, AttachDisk, StartServer, Verify
 from lab.model.scenario.document import Cell, Disk
 from lab.model.scenario.drive import integers
@@ -159,10 +159,9 @@ def test_the_guest_reaches_the_socket_that_the_server_makes(tmp_path: Path) -> N
 def test_the_longest_serials_sockets_fit_where_qemus_own_do() -> None:
     """QEMU's monitor limits the length of a guest's directory; a disk's sockets are shorter."""
     longest = f"/disks/{'x' * SERIAL_BYTES}.raw"
-    monitor = "/lib/qemu/domain-1-lab/monitor.sock"
-    assert len(control_path(longest)) <= len(monitor) + 1
-    assert len(socket_path(longest)) <= len(monitor)
-    assert SOCKET_LIMIT == 107
+    assert len(control_path(longest)) <= len(paths.MONITOR) + 1
+    assert len(socket_path(longest)) <= len(paths.MONITOR)
+    assert paths.SOCKET == 107
     assert LARGEST_INDEX < 100
 
 

@@ -1,4 +1,4 @@
-"""What a killed process was making is found, counted and removed, whoever makes it.
+"""What a killed process was making is found, counted and removed.
 
 Each maker runs in a forked process that stops where it would rename what it has made into its
 place, or where it would remove what it has set aside. Then it is killed.
@@ -11,7 +11,6 @@ import re
 import select
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -340,6 +339,13 @@ def test_every_maker_is_in_the_table() -> None:
 
 
 DEAD = "4194305"  # above the kernel's largest process id
+OWN = "PID"
+"""Stands for this process in names, so that each process of pytest-xdist collects the same."""
+
+
+def of_this_process(name: str) -> str:
+    ticks = str(started_ticks(os.getpid()))
+    return name.replace(OWN, str(os.getpid())).replace("TICKS", ticks)
 
 
 @pytest.mark.parametrize(
@@ -352,22 +358,22 @@ DEAD = "4194305"  # above the kernel's largest process id
         f".k.json.{DEAD}.part",
         f".k.{DEAD}",
         f".0123456789abcdef.{DEAD}.7",
-        f".k.{os.getpid()}.7.0123456789abcdef.part",
+        f".k.{OWN}.7.0123456789abcdef.part",
         f".k.{DEAD}.7.0123456789abcdef.part",
         f".dask.{DEAD}",
     ],
 )
 def test_names_of_dead_processes(name: str) -> None:
-    assert unfinished.is_abandoned(name)
+    assert unfinished.is_abandoned(of_this_process(name))
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        f".base-{os.getpid()}",
-        f".k.{os.getpid()}.part",
-        f".k.{os.getpid()}",
-        f".0123456789abcdef.{os.getpid()}.{started_ticks(os.getpid())}",
+        f".base-{OWN}",
+        f".k.{OWN}.part",
+        f".k.{OWN}",
+        f".0123456789abcdef.{OWN}.TICKS",
         ".lock-tree-md-6.1.0-56",
         ".tree-mdadm-4.2-5",
         ".k.lock",
@@ -378,7 +384,7 @@ def test_names_of_dead_processes(name: str) -> None:
     ],
 )
 def test_names_of_others(name: str) -> None:
-    assert not unfinished.is_abandoned(name)
+    assert not unfinished.is_abandoned(of_this_process(name))
 
 
 @pytest.mark.parametrize("name", ["k", "k" * 255, "é" * 127, ".k", "a b\"'#%$,\\"])
@@ -388,7 +394,6 @@ def test_a_name_fits_and_is_known(tmp_path: Path, name: str) -> None:
     assert part != unfinished.name(tmp_path / name)
     assert unfinished.is_made(part.name)
     assert not unfinished.is_abandoned(part.name)
-    assert sys.getsizeof(part) > 0
 
 
 def test_an_earlier_versions_image_build_goes_if_its_lock_is_free() -> None:

@@ -243,7 +243,7 @@ INSTALL: Final = """
 printf '#!/bin/sh\\nexit 101\\n' >/target/usr/sbin/policy-rc.d
 chmod 0755 /target/usr/sbin/policy-rc.d
 if [ -n "$(ls /target/mnt)" ]; then chroot /target sh -euc 'dpkg --install /mnt/*.deb'; fi
-sh "/work/$1" /target /work
+sh "/given/$1" /target /given
 rm /target/usr/sbin/policy-rc.d
 """
 """Shell lines for the sandbox: install what the user gives, without starting services, and run the

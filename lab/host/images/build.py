@@ -231,8 +231,8 @@ def _finished(
     box = Box(
         packages=True,
         root="/target",
-        read={"/work": work, "/target/mnt": debs},
-        write={"/target": work / tree.root, **{f"/work/{one.name}": one for one in made}},
+        read={"/given": work, "/target/mnt": debs},
+        write={"/target": work / tree.root, **{f"/given/{one.name}": one for one in made}},
         environment=image_build.ENVIRONMENT,
     )
     sandbox.run(box, ("sh", "-euc", image_build.INSTALL, "-", tree.hook), work=left, log=log)

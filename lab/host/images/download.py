@@ -108,7 +108,7 @@ def import_archive(
 ) -> Image:
     """Import an image that ``lab image export`` wrote on another host, with the same bytes.
 
-    ``checksum``: of the archive; ``None``: whatever it has.
+    ``checksum``: of the archive; ``None``: any.
     It replaces an image of the same digest with other bytes, unless that is ``in_use`` (digests).
     What its manifest says of its origin is replaced. Otherwise as :func:`import_image`.
     """
