@@ -321,7 +321,7 @@ def test_every_maker_is_in_the_table() -> None:
         *("host/images/virtual_time", "host/images/workspace", "host/system/files"),
         *("host/system/load", "host/system/made", "host/system/once", "host/system/untrusted"),
         *("bisect/series", "matrix/patch", "run/hunt", "run/preparation/patched", "run/prune"),
-        *("run/reproduce", "store/bundles"),
+        *("run/reproduce", "store/bundles", "store/runs"),
     }
     makes = re.compile(
         r"\b(?:unfinished\.name|made\.(?:once|held|making|replace)|image_workspace\.workspace)\("

@@ -92,6 +92,8 @@ def run(
     try:
         process.run(words, timeout=seconds, log=log, cwd=work, watch=watch)
     except ToolError as error:
+        if says := watch.of_log():  # it hit the limit of a file before the next look
+            raise ToolError(says) from error
         lines = _tail(log).splitlines() or [""]
         if lines[-1].startswith(_SETUP):
             raise HostError(f"the sandbox could not be made: {printable(lines[-1])}") from error
@@ -235,6 +237,10 @@ class _Watch:
             return f"{STOPPED} had {len(found)} processes, at most {PROCESSES}"
         if shutil.disk_usage(self._disk).free < FREE:
             return f"{STOPPED} left less than {format_size(FREE)} of disk space"
+        return self.of_log()
+
+    def of_log(self) -> str:
+        """Return that it printed too much; empty: it did not."""
         if self._log.stat().st_size > LOG:
             return f"{STOPPED} printed more than {format_size(LOG)}"
         return ""
