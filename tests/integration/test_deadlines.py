@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from lab.core.errors import GuestError, HostError, InputError, LabError
 from lab.host.guest import snapshots
 from lab.host.guest.libvirt.hypervisor import Hypervisor
 from lab.host.guest.libvirt.limited import LIMITS, Limited, Limiter
-from lab.host.guest.ssh.channels import Running
+from lab.host.guest.ssh.channels import Meter, Running
 from lab.host.guest.ssh.shell import Shell
 from lab.host.images import workspace as image_workspace
 from lab.host.system import clock, cpu_slots, deadline, locks, once, paths, pids
@@ -216,7 +217,9 @@ class Client:
 
 @pytest.mark.usefixtures("short")
 def test_ssh_that_hangs_is_given_up(never: threading.Event, tmp_path: Path) -> None:
-    shell = Shell(Client(never), lambda: None)  # type: ignore[arg-type]
+    with socket.socket() as connection:
+        meter = Meter(connection)
+    shell = Shell(Client(never), meter, lambda: None)  # type: ignore[arg-type]
     began = time.monotonic()
     (tmp_path / "file").touch()
     with pytest.raises(GuestError, match="progress of a file copy over SFTP"):

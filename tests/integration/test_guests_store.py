@@ -102,12 +102,12 @@ def test_a_guest_that_was_left_up_is_abandoned_only_when_it_has_ended() -> None:
     with process(QEMU, disk_of(record)) as pid:
         guests.own(replace(record, pid=pid), 0)
         assert guests.abandoned() == []
-        assert use.live()[0]["state"] == "up"
+        assert use.live()[0]["state"] == "no answer"  # it has no SSH server
         assert guests.find(None).id == "g1"
         assert guests.find("q").id == "g1"
     assert guests.abandoned() == [record.path]
-    assert use.live()[0]["state"] == "gone"
-    with pytest.raises(InputError, match="no live guest"):
+    assert use.live()[0]["state"] == "off"
+    with pytest.raises(InputError, match="the guest 'g1' is off"):
         guests.find(None)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from lab.core.errors import CommandError, GuestError, InputError
 from lab.host.guest.ssh import connection
+from lab.host.guest.ssh.channels import Meter
 from lab.host.guest.ssh.shell import Shell
 from lab.host.system.once import once
 from lab.model.execution.procedure import Output
@@ -436,6 +438,9 @@ class LocalSh:
     def recv_stderr(self, size: int) -> bytes:
         return self._read(self.sh.stderr, size)
 
+    def recv_ready(self) -> bool:
+        return bool(select.select([self.sh.stdout], [], [], 0)[0])
+
     def recv_stderr_ready(self) -> bool:
         return bool(select.select([self.sh.stderr], [], [], 0)[0])
 
@@ -452,7 +457,8 @@ def test_a_timeout_names_the_command_that_the_test_ran(
     client: Any = SimpleNamespace(get_transport=lambda: transport)
     found = object.__new__(connection.GuestConnection)
     found.record = still.GuestConnection("g1").record
-    found._shell = Shell(client, lambda: None)
+    with socket.socket() as unused:
+        found._shell = Shell(client, Meter(unused), lambda: None)
     monkeypatch.setattr(connection.guests, "require_alive", lambda _record: None)
     # a line that fails does not end the script, and its status is that of the last one
     output = found.run("echo a; false; echo b\n(exit 7)", 10)

@@ -300,8 +300,8 @@ def abandoned() -> list[Path]:
     included."""
     found = []
     for directory in _directories():
-        if directory.name.startswith("."):  # a worker is creating it
-            if unfinished.is_abandoned(directory.name):
+        if directory.name.startswith("."):
+            if not unfinished.is_under_way(directory.name):
                 found.append(directory)
             continue
         record = read(directory)

@@ -44,6 +44,12 @@ def is_made(given: str) -> bool:
     return _NAME.fullmatch(given) is not None
 
 
+def is_under_way(given: str) -> bool:
+    """Return whether this is the name of something that a live process is making."""
+    known = any(pattern.fullmatch(given) for pattern in (_NAME, *_EARLIER))
+    return known and not is_abandoned(given)
+
+
 def is_abandoned(given: str) -> bool:
     """Return whether this is the name of something whose process has ended."""
     for pattern in (_NAME, *_EARLIER):
