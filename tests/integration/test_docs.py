@@ -60,7 +60,7 @@ GUESTS = (
     "cluster",
 )
 """Commands that boot or depend on this host's guests: they are only parsed."""
-OTHERS = ("make", "git", "cd", "export")
+OTHERS = ("make", "git", "cd", "export", "sudo")
 TARGETS = re.compile(r"^([a-z-]+):", re.MULTILINE)
 
 
