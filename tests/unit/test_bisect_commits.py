@@ -275,3 +275,24 @@ def test_a_full_disk_in_a_checkout_is_no_bad_commit(
     monkeypatch.setattr(linux, "_git", lambda *_, **__: full)
     with pytest.raises(HostError, match="is full"):
         linux._check_out(repository, which, tmp_path / "work", None)
+
+
+def test_a_commit_names_no_filter_of_the_users(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ``.gitattributes`` of a stranger chooses among the filters in the settings."""
+    (repository / ".gitattributes").write_text("*.c filter=own\n*.h filter=users\n")
+    change(repository, "md: a header", "drivers/md/md.h")
+    which = linux.commit(repository, "main")
+    ran, settings = tmp_path / "ran", tmp_path / "settings"
+    settings.write_text(f'[filter "users"]\n smudge = touch {ran}; cat\n')
+    git(repository, "config", "filter.own.smudge", f"touch {ran}; cat")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    for number, below in enumerate((None, sha(repository, 3))):
+        linux._check_out(repository, which, tmp_path / f"work{number}", below)
+    assert (tmp_path / "work0/linux/drivers/md/md.h").read_text() == "md: a header\n"
+    assert (tmp_path / "work1/changed/files/drivers/md/md.h").exists()
+    assert not ran.exists()
+    (repository / "drivers/md/md.h").unlink()
+    git(repository, "checkout", "-q", "--", "drivers/md/md.h")  # the control: git runs the filter
+    assert ran.exists()

@@ -14,7 +14,7 @@ from lab.core.errors import ToolError
 from lab.model.plugin import Stream
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.fio_options import options
-from lab.plugins.workloads.fio import WORKLOAD, FioParameters, logs
+from lab.plugins.workloads.fio import WORKLOAD, FioParameters, document, logs
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads" / "fio"
 RANDOM: dict[str, Any] = {
@@ -299,3 +299,9 @@ def test_every_metric_that_may_be_missing_is_a_metric() -> None:
     names = {metric.name: metric for metric in WORKLOAD.metrics}
     assert names["write_clat_p99_99"].step == names["clat_p50"].step == 1 / 64
     assert names["clat_max"].step == names["latency"].step == 0
+
+
+@pytest.mark.parametrize("end", ["", "]" * 100_000 + "}"])
+def test_a_report_nested_without_end_is_a_sentence(end: str) -> None:
+    with pytest.raises(ToolError, match="fio did not print JSON"):
+        document('{\n"jobs": ' + "[" * 100_000 + end)

@@ -190,6 +190,14 @@ def link(name: str) -> tarfile.TarInfo:
     return entry
 
 
+def sparse(name: str, size: int) -> tarfile.TarInfo:
+    """Return an entry of a few bytes that reads as ``size`` zeros."""
+    entry = tarfile.TarInfo(name)
+    keys = {"major": "0", "minor": "1", "map": f"{size},0", "realsize": str(size)}
+    entry.pax_headers = {f"GNU.sparse.{key}": value for key, value in keys.items()}
+    return entry
+
+
 def backed(home: Path) -> bytes:
     """Return a qcow2 file with a backing file of the host."""
     path = home / "backed"
@@ -215,6 +223,7 @@ def test_what_is_damaged_or_hostile_leaves_nothing(
         ({"kernel": b"short"}, "is corrupt: .*'kernel'"),
         ({"kernel": b"longer than it was"}, "must be a regular file of at most"),
         ({"kernel": link("kernel")}, "must be a regular file of at most"),
+        ({"kernel": sparse("kernel", 10)}, "'kernel' is larger than its part of the archive"),
         ({"manifest.json": hostile, "disk.qcow2": disk}, "has a backing file"),
     ):
         other = home / "other.tar"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.core.errors import InputError
+from lab.core.errors import HostError, InputError
 from lab.host import images
 from lab.host.images import inspection
 from lab.host.system import paths
@@ -192,3 +192,15 @@ def test_reading_is_of_the_file_systems_that_are_there(tmp_path: Path) -> None:
     raw.write_bytes(gpt([bytes(MIB), file_system(tmp_path, WHOLE)]))
     (found,) = inspection.file_systems(raw)
     assert (found.offset, found.kind) == (2 * MIB, "ext4")
+
+
+def test_a_disk_larger_than_what_is_free_is_not_unpacked(tmp_path: Path) -> None:
+    """A qcow2 file of some megabytes stands for a petabyte."""
+    path = tmp_path / "large.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "1P"], check=True)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(HostError, match=r"large\.qcow2' needs 1125899\.9 GB in .* are free"):
+        images.import_image(
+            str(path), name="mine", checksum=f"sha256:{sha256}", progress=lambda *_: None
+        )
+    assert left() == []

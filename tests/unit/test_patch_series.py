@@ -7,9 +7,11 @@ import quopri
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from email import policy
 from email.message import EmailMessage
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -29,6 +31,7 @@ from lab.core.errors import InputError
 from lab.host.images import recipes as image_recipes
 from lab.host.images import series as image_series
 from lab.host.images.series import Series
+from lab.host.system.process import ProcessResult
 from lab.model.image.manifest import ImageManifest
 from tests.fakes import Cli
 
@@ -485,3 +488,56 @@ def test_the_plan_names_patches_and_jobs(cli: Cli, tmp_path: Path) -> None:
     assert jobs["fio-verify"] == 2
     assert jobs["fio-verify-raid0"] == 1
     assert "raid5-parity-last" in jobs
+
+
+def test_git_reads_a_series_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m.patch").write_text("Subject: md: x\n\nx\n---\n" + change(20, "new"))
+    seen = []
+    run = image_series.process.run
+
+    def watched(argv: Sequence[str], **given: Any) -> ProcessResult:
+        seen.append(argv[:3])
+        return run(argv, **given)
+
+    monkeypatch.setattr(image_series.process, "run", watched)
+    (tmp_path / "work").mkdir()
+    assert image_series.read(str(tmp_path / "m.patch"), None, tmp_path / "work").patches
+    assert {tuple(words) for words in seen} == {("prlimit", "--as=2147483648", "--cpu=300")}
+    assert len(seen) == 3  # mailsplit, mailinfo, apply --numstat
+
+
+def test_a_small_patch_of_a_large_file_ends_at_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = ["git", "-C", str(tmp_path / "tree"), "-c", "core.bigFileThreshold=1g"]
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    subprocess.run([*git, "init", "-q"], check=True)
+    (tree / "large").write_bytes(bytes(96 << 20))
+    subprocess.run([*git, "add", "-A"], check=True)
+    words = [*git, "diff", "--cached", "--binary", "--full-index"]
+    diff = subprocess.run(words, check=True, capture_output=True).stdout
+    assert len(diff) < 1 << 20
+    (tmp_path / "m.patch").write_bytes(b"Subject: md: x\n\nx\n---\n" + diff)
+    (tmp_path / "one").mkdir()
+    assert image_series.read(str(tmp_path / "m.patch"), None, tmp_path / "one").patches
+    monkeypatch.setattr(image_series, "_LIMITED", ("prlimit", f"--as={96 << 20}"))
+    (tmp_path / "two").mkdir()
+    with pytest.raises(InputError, match=r"the patch 'md: x' .* memory"):
+        image_series.read(str(tmp_path / "m.patch"), None, tmp_path / "two")
+
+
+def test_a_subject_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+    parse = policy.EmailPolicy.header_fetch_parse
+
+    def watched(self: policy.EmailPolicy, name: str, value: str) -> Any:
+        given.append(len(value))
+        return parse(self, name, value)
+
+    monkeypatch.setattr(policy.EmailPolicy, "header_fetch_parse", watched)
+    head = b"From: A <a@b>\nsubject: =?utf-8?q?md=3A?=\n x"
+    assert image_series._subject(head + b"\n\nSubject: no\n") == "md: x"
+    assert len(image_series._subject(head + b" y" * 500_000 + b"\n\nbody\n")) == 998
+    assert max(given) == 4096
+    assert image_series._subject(b"From: A <a@b>\n\nSubject: no\n") == ""

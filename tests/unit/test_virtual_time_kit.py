@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.core.errors import HostError
+from lab.host.images import virtual_time
 from lab.host.images.virtual_time import ext4_modules
 
 VERSION = "7.3.4+deb13-amd64"
@@ -61,4 +62,22 @@ def test_a_kernel_with_ext4_built_in_needs_no_module(tmp_path: Path, version: st
 def test_a_module_that_the_image_lacks_is_named(tmp_path: Path) -> None:
     base = image(tmp_path, DEPENDENCIES, tuple(m for m in MODULES if "mbcache" not in m))
     with pytest.raises(HostError, match=r"no mbcache\.ko, without which Linux 7\.3\.4"):
+        ext4_modules(base, VERSION, tmp_path)
+
+
+def test_a_strangers_module_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert virtual_time._MODULE == 64 << 20
+    monkeypatch.setattr(virtual_time, "_MODULE", 1 << 20)
+    most = bytes(1 << 20)
+    assert virtual_time._unpacked("x.ko.xz", lzma.compress(most)) == most
+    for data, said in (
+        (lzma.compress(most + b"0"), "larger than 1MiB"),
+        (lzma.compress(b"module")[:-5], "is cut off"),
+        (b"this is not xz", "cannot be unpacked"),
+    ):
+        with pytest.raises(HostError, match=rf"the image's x\.ko\.xz .*{said}"):
+            virtual_time._unpacked("x.ko.xz", data)
+    base = image(tmp_path, DEPENDENCIES, MODULES)
+    monkeypatch.setattr(virtual_time, "_MODULE", 100)
+    with pytest.raises(HostError, match=r"modules\.dep is larger than 100"):
         ext4_modules(base, VERSION, tmp_path)

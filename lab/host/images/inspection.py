@@ -7,6 +7,7 @@ result says so.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Final
 from lab.core import qemu_img
 from lab.core.errors import InputError, ToolError
 from lab.host.images import sandbox
+from lab.host.images import workspace as image_workspace
 from lab.host.images.sandbox import Box
 from lab.host.system import process
 
@@ -50,10 +52,12 @@ def check(disk: Path, kind: str, work: Path, source: str) -> str:
     """Return what could not be read, as a sentence; empty: everything is there.
 
     ``kind``: ``raw`` or ``qcow2``. ``work``: a directory for a while. ``InputError``: no guest can
-    boot from it, or none could be reached; the message names what is missing.
+    boot from it, or none could be reached; the message names what is missing. ``HostError``: the
+    disk is larger than what is free here.
     """
     raw = disk
     if kind != "raw":
+        check_size(disk, kind, source)
         raw = work / "inspected.raw"
         process.run(qemu_img.convert(disk, kind, raw, qemu_img.RAW), timeout=1800)
     try:
@@ -94,6 +98,15 @@ def check(disk: Path, kind: str, work: Path, source: str) -> str:
             " cloud-init and SSH, and needs mdadm",
         )
     return "" if kernel else f"its kernel is on {' or '.join(others)}, which is not read here"
+
+
+def check_size(disk: Path, kind: str, name: str) -> None:
+    """``HostError`` if a guest could see more bytes on the disk than are free on the host.
+
+    A qcow2 file of some kilobytes can unpack to any size.
+    """
+    text = process.run(qemu_img.info(disk, kind), timeout=60).stdout
+    image_workspace.check_space(name, int(json.loads(text)["virtual-size"]))
 
 
 KERNEL: Final = "a kernel"

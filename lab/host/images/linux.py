@@ -31,7 +31,7 @@ from lab.host.images import buildtree, virtual_time
 from lab.host.images import recipes as image_recipes
 from lab.host.images import workspace as image_workspace
 from lab.host.images.sandbox import Box
-from lab.host.images.series import GIT, said
+from lab.host.images.series import GIT, alone, said
 from lab.host.images.store import Progress
 from lab.host.system import files, leftovers, paths, process
 from lab.host.system import made as making
@@ -172,22 +172,25 @@ def _check_out(repository: Path, which: Commit, work: Path, below: str | None) -
     """Write a commit to ``work/linux``; ``below``: what it changes of that one, to
     ``work/changed``.
 
-    The index is the lab's own, and no hook runs.
+    Repository and settings are the lab's own, over the objects of the user's: a commit's
+    ``.gitattributes`` names no filter of the user's, and no hook runs.
     """
     made = work / "linux" if below is None else work / "changed/files"
     made.mkdir(parents=True)
-    git_dir = _said(repository, which, "rev-parse", "--absolute-git-dir").strip()
-    own = (f"--git-dir={git_dir}", f"--work-tree={made}", "-c", "core.fsmonitor=false")
-    index = work / "index"
-    _said(repository, which, *own, "read-tree", which.sha, index=index)
+    objects = ("rev-parse", "--path-format=absolute", "--git-path", "objects")
+    place = _said(repository, which, *objects).removesuffix("\n")
+    _said(work, which, "init", "--quiet", "--bare", "--template=", f"{work}/git", own=True)
+    (work / "git/objects/info/alternates").write_text(f"{place}\n", encoding="utf-8")
+    git = (f"--git-dir={work}/git", f"--work-tree={made}")
+    _said(work, which, *git, "read-tree", which.sha, own=True)
     if below is None:
-        _said(repository, which, *own, "checkout-index", "--all", index=index)
+        _said(work, which, *git, "checkout-index", "--all", own=True)
         return
     words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", below, which.sha)
     removed = _said(repository, which, *words, "--diff-filter=D")
     (work / "changed/removed").write_text(removed, encoding="utf-8")
     changed = _said(repository, which, *words, "--diff-filter=d")
-    _said(repository, which, *own, "checkout-index", "-z", "--stdin", index=index, stdin=changed)
+    _said(work, which, *git, "checkout-index", "-z", "--stdin", own=True, stdin=changed)
 
 
 def _keep(work: Path, which: Commit, source: Path) -> None:
@@ -201,14 +204,14 @@ def _keep(work: Path, which: Commit, source: Path) -> None:
 
 
 def _said(
-    repository: Path,
+    place: Path,
     which: Commit,
     *words: str,
-    index: Path | None = None,
+    own: bool = False,
     stdin: str = "",
 ) -> str:
     """Return what git prints; ``InputError``, or ``HostError`` for a full disk: it failed."""
-    done = _git(repository, *words, index=index, stdin=stdin)
+    done = _git(place, *words, own=own, stdin=stdin)
     if image_log.is_full(done.stderr):
         raise image_workspace.disk_full(which.sha[:12])
     if done.status:
@@ -257,17 +260,15 @@ def _commits(done: ProcessResult) -> list[Commit]:
     ]
 
 
-def _git(place: Path, *words: str, index: Path | None = None, stdin: str = "") -> ProcessResult:
-    """Run git in the user's repository, with the user's settings; ``index``: instead of its own."""
-    *env, program = GIT
-    own = [] if index is None else [f"GIT_INDEX_FILE={index}"]
+def _git(place: Path, *words: str, own: bool = False, stdin: str = "") -> ProcessResult:
+    """Run git in the user's repository, with the user's settings; ``own``: without them."""
     try:
         return process.run(
-            [*env, *own, program, "-C", place, *words],
+            [*GIT, "-C", place, *words],
             check=False,
             timeout=600,
             stdin=stdin,
-            env={"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"},
+            env={"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"} | (alone(place) if own else {}),
         )
     except ToolError as error:
         raise HostError(f"git failed in '{place}': {error.message}") from error

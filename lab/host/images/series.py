@@ -11,14 +11,15 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from email import message_from_bytes, policy
+from email import policy
+from email.parser import BytesHeaderParser
 from pathlib import Path
 from typing import Final
 
 from lab.compile.image.series import UNBUILT, hunk_of, in_order, plain
 from lab.core.errors import HostError, InputError, ToolError
 from lab.core.printable import printable
-from lab.core.units import MIB, format_size
+from lab.core.units import GIB, KIB, MIB, format_size
 from lab.host.system import process
 from lab.host.system.process import ProcessResult
 
@@ -37,6 +38,13 @@ _ELSE: Final = re.compile(
 
 GIT: Final = ("env", *(f"--unset=GIT_{n}" for n in ("DIR", "WORK_TREE", "INDEX_FILE")), "git")
 """git, even if the lab is started by a hook of the user's repository."""
+_LIMITED: Final = ("prlimit", f"--as={2 * GIB}", "--cpu=300")
+"""A small binary patch can unpack to gigabytes."""
+_PACKS: Final = ("-c", "core.packedGitWindowSize=32m", "-c", "core.packedGitLimit=256m")
+"""How much of a repository's packs git maps: by default more than that limit."""
+_SUBJECT: Final = 4 * KIB
+"""Most characters of a header that are parsed: Python's parser can take time that grows with their
+square."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +149,8 @@ def _patch(mail: Path, name: str) -> tuple[Patch, str] | None:
         return None
     body = mail.with_suffix(".patch")
     script = 'exec git mailinfo -b --encoding=UTF-8 "$1" "$2" <"$3"'
-    words = ("sh", "-c", script, "-", mail.with_suffix(".message"), body, mail)
-    done = process.run(words, check=False, cwd=mail.parent, env=_alone(mail.parent))
+    words = (*_LIMITED, "sh", "-c", script, "-", mail.with_suffix(".message"), body, mail)
+    done = process.run(words, check=False, cwd=mail.parent, env=alone(mail.parent))
     title = printable(plain(" ".join(subject.split()))) or name
     if done.status or not body.exists():
         raise InputError(f"the mail '{title}' in '{name}' cannot be read: {said(done)}")
@@ -160,7 +168,9 @@ def _patch(mail: Path, name: str) -> tuple[Patch, str] | None:
 def _subject(mail: bytes) -> str:
     """Return a mail's subject; empty: it has none that can be read."""
     try:
-        found = str(message_from_bytes(mail, policy=policy.default)["Subject"] or "")
+        headers = BytesHeaderParser(policy=policy.default).parsebytes(mail[:MIB]).raw_items()
+        raw = next((str(value) for name, value in headers if name.lower() == "subject"), "")
+        found = str(policy.default.header_fetch_parse("Subject", raw[:_SUBJECT]))
     except Exception:  # Python's parser of headers raises many kinds of errors
         return ""
     return found[:_LONGEST]
@@ -233,12 +243,13 @@ def said(done: ProcessResult) -> str:
 
 def _git(cwd: Path, *words: str, check: bool = True) -> ProcessResult:
     try:
-        return process.run([*GIT, *words], check=check, timeout=120, cwd=cwd, env=_alone(cwd))
+        argv = [*_LIMITED, *GIT, *_PACKS, *words]
+        return process.run(argv, check=check, timeout=120, cwd=cwd, env=alone(cwd))
     except ToolError as error:
         raise HostError(f"git failed: {error.message}") from error
 
 
-def _alone(cwd: Path) -> dict[str, str]:
+def alone(cwd: Path) -> dict[str, str]:
     """Return an environment without the user's git: no settings, and no repository around."""
     nothing = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     return nothing | {"GIT_CEILING_DIRECTORIES": str(cwd.parent), "LC_ALL": "C.UTF-8"}

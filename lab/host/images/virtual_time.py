@@ -19,14 +19,15 @@ from drive import cpio, region, sealed
 from lab.compile.image.build import bound, further_archive, namespaced, seen_at
 from lab.core import qemu_img
 from lab.core.errors import HostError, InputError, ToolError
-from lab.core.units import MIB
+from lab.core.units import MIB, format_size
+from lab.host.images import inspection
 from lab.host.images import packages as image_packages
 from lab.host.images import recipes as image_recipes
 from lab.host.images import workspace as image_workspace
 from lab.host.images.store import file_sha256
 from lab.host.system import accelerator, files, made, paths, process
 from lab.model.execution.job import SealedKit
-from lab.model.image.manifest import Image
+from lab.model.image.manifest import Image, ImageSource
 from lab.model.image.package import Axis
 from lab.model.scenario.guest import Guest
 
@@ -50,6 +51,8 @@ SEED: Final = 1
 PREEMPTIBLE: Final = ("preempt=full",)
 """Kernel arguments of a disturbed guest: a thread can lose the CPU anywhere in the kernel but where
 preemption is disabled. The kernel uses the last ``preempt`` that it is given."""
+_MODULE: Final = 64 * MIB
+"""Most bytes of a module, packed or unpacked."""
 MAKING: Final = 3600.0
 Say = Callable[[str, float | None], None]
 
@@ -123,6 +126,8 @@ def _base(image: Image, say: Say) -> Path:
         return base if base.is_file() else None
 
     def make(part: Path) -> Path:
+        if image.manifest.source is ImageSource.IMPORTED:
+            inspection.check_size(image.disk, qemu_img.QCOW2, image.name)
         process.run(qemu_img.convert(image.disk, qemu_img.QCOW2, part, qemu_img.RAW), timeout=600)
         size = part.stat().st_size
         os.truncate(part, -(-size // region.ALIGNMENT) * region.ALIGNMENT)
@@ -245,9 +250,11 @@ def ext4_modules(base: Path, version: str, work: Path) -> dict[str, bytes]:
         words = ["debugfs", "-R", f"dump {top}/{name} read", str(base)]
         process.run(words, timeout=60, cwd=work, env=image_workspace.environment())
         file = work / "read"
+        if file.exists() and file.stat().st_size > _MODULE:
+            raise HostError(f"the image's {name} is larger than {format_size(_MODULE)}")
         data = file.read_bytes() if file.exists() else b""
         file.unlink(missing_ok=True)
-        return lzma.decompress(data) if data and name.endswith(".xz") else data
+        return _unpacked(name, data) if data and name.endswith(".xz") else data
 
     for line in read("modules.dep").decode().splitlines():
         module, _, needed = line.partition(":")
@@ -263,6 +270,18 @@ def ext4_modules(base: Path, version: str, work: Path) -> dict[str, bytes]:
                 )
             return found
     return {}
+
+
+def _unpacked(name: str, data: bytes) -> bytes:
+    """Return an xz file's contents; the image may be a stranger's."""
+    unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=256 * MIB)
+    try:
+        found = unpacking.decompress(data, _MODULE)
+    except lzma.LZMAError as error:
+        raise HostError(f"the image's {name} cannot be unpacked: {error}") from error
+    if not unpacking.eof:
+        raise HostError(f"the image's {name} is cut off, or larger than {format_size(_MODULE)}")
+    return found
 
 
 def _build(image: Image, work: Path) -> None:

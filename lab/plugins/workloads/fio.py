@@ -339,7 +339,7 @@ def document(stdout: str, stderr: str = "") -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(report[start:]) if start >= 0 else {}
         job = found["jobs"][0]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):  # JSON can be nested deeply
         job = None
     if not isinstance(job, dict):
         said = (stderr.strip() or report.strip())[-300:]
