@@ -11,6 +11,8 @@ import re
 import select
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -402,3 +404,17 @@ def test_an_earlier_versions_image_build_goes_if_its_lock_is_free() -> None:
     assert leftovers.every() == [left]
     found = prune.plan(10**12, with_runs=False)
     assert found.before - found.after >= SIZE
+
+
+def test_directories_nested_deeper_than_python_recurses_go(tmp_path: Path) -> None:
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    nested = "import os\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')"
+    process.run([sys.executable, "-c", nested], cwd=deep)
+    try:
+        with pytest.raises((RecursionError, OSError)):  # the control
+            shutil.rmtree(deep)
+        leftovers.discard(deep)
+        assert not deep.exists()
+    finally:
+        subprocess.run(["rm", "-rf", "--", deep], check=True)  # pytest could not remove it

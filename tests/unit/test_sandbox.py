@@ -13,6 +13,7 @@ import stat
 import subprocess
 import tempfile
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,6 +247,95 @@ def test_a_fork_bomb_and_a_memory_hog_are_stopped(
         sandbox.run(Box(), ("python3", "-c", hog), work=work, log=work / "log", seconds=20)
 
 
+def test_memory_that_no_process_has_is_limited(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = source_at(world.place / "public/work")
+    monkeypatch.setattr(sandbox, "MEMORY", 64 << 20)
+    monkeypatch.setattr(os, "sysconf", lambda _name: 0)
+    hog = "head -c 200M /dev/zero >/tmp/x; exec sleep 15"
+    with pytest.raises(ToolError, match=r"shared memory grew by .*, at most 64"):
+        sandbox.run(Box(), ("sh", "-c", hog), work=work, log=work / "log", seconds=10)
+
+
+def test_a_huge_log_is_not_read_whole(world: World) -> None:
+    """Sandbox and caller read its end; what ends before the watch looks is told of too."""
+    log = source_at(world.place / "public/work") / "log"
+    tracemalloc.start()
+    try:
+        process.run(("sh", "-c", f"echo end; truncate -s 300M {log}; echo end >>{log}"), log=log)
+        assert process.tail(log).endswith("end\n")
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+        log.read_bytes()  # the control
+        assert tracemalloc.get_traced_memory()[1] > 256 << 20
+    finally:
+        tracemalloc.stop()
+    box = Box(write={"/place": log.parent})
+    with pytest.raises(ToolError, match="printed more than"):
+        sandbox.run(box, ("truncate", "-s", "65M", "/place/log"), work=log.parent, log=log)
+
+
+def test_what_is_taken_has_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for version in ("1", "2"):
+        (tmp_path / "left" / version).mkdir(parents=True)
+        for name in ("a.ko", "b.ko"):
+            (tmp_path / "left" / version / name).write_bytes(b"x" * 60)
+    one = tmp_path / "left/1"
+    assert len(sandbox.take(one, ["a.ko", "b.ko"], most=120)) == 2
+    with pytest.raises(InputError, match=r"'b\.ko' with 60, at most 59 are left"):
+        sandbox.take(one, ["a.ko", "b.ko"], most=119)
+    monkeypatch.setitem(_take_modules.__globals__, "_MOST", 240)
+    _take_modules("mine", tmp_path / "left", tmp_path / "all")
+    monkeypatch.setitem(_take_modules.__globals__, "_MOST", 239)
+    with pytest.raises(InputError, match=r"'mine' could not be built: .*'b\.ko'"):
+        _take_modules("mine", tmp_path / "left", tmp_path / "not-all")
+    monkeypatch.setattr(sandbox, "ENTRIES", 1)
+    for taking in (
+        lambda: sandbox.take(one, ["a.ko", "b.ko"], most=120),
+        lambda: sandbox.names(one),
+    ):
+        with pytest.raises(InputError, match="more than 1 files"):
+            taking()
+
+
+def test_no_other_user_reaches_what_foreign_code_leaves(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit's object or a tree's program may be setuid; also trees of earlier versions close."""
+    work = source_at(world.place / "public/work")
+    (work / "linux").mkdir()
+    program = work / "linux/program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o4755)
+    tree = image_workspace.home() / f"{image_workspace.TREE}k"
+    tree.mkdir()
+    tree.chmod(0o755)
+    linux._keep(work, linux.Commit(sha="1", date="", title=""), tree / "source-1")
+    kept = tree / "source-1/linux/program"
+    assert stat.S_IMODE((tree / "source-1").stat().st_mode) == 0o700
+    assert kept.stat().st_mode & stat.S_ISUID
+
+    def reach(path: Path) -> None:
+        path.stat()
+
+    if os.geteuid() == 0:
+        assert as_user(NOBODY, lambda: reach(tree)) == ""
+        assert "PermissionError" in as_user(NOBODY, lambda: reach(kept))
+    recipe = image_recipes.load("debian-12")[1]
+    plan = BuildTree(target="md", version="1", key="k", packages=(), recipe=recipe)
+    with buildtree.held(plan, "mine", lambda *_: None) as held:
+        assert stat.S_IMODE(held.directory.stat().st_mode) == 0o700
+
+    def fill(words: tuple[str, ...], **_: object) -> None:
+        place = next(image_workspace.home().glob(".work-*"))
+        (place / "root").mkdir()
+        (place / "source.tar").write_text("")
+
+    monkeypatch.setattr(process, "run", fill)
+    buildtree._make(plan, "mine", world.place / "home/made", lambda *_: None)
+    assert stat.S_IMODE((world.place / "home/made").stat().st_mode) == 0o700
+
+
 def test_time_files_and_output_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     work = source_at(world.place / "public/work")
     out = source_at(world.place / "public/out")
@@ -292,8 +382,6 @@ def test_root_of_the_sandbox_changes_no_setting_of_the_kernel(packages: bool, wo
         "cat /proc/kcore",
     )
     tests = "".join(f"({one}) >/tmp/o 2>&1 && echo 'worked: {one}'\n" for one in tries)
-    if packages:  # a user namespace below gives nothing more: the mounts stay locked
-        tests = tests.replace("unshare --user --map-root-user true", "false")
     box = Box(packages=packages)
     sandbox.run(box, ("sh", "-c", f"{tests}true"), work=work, log=work / "log", seconds=20)
     assert (work / "log").read_text() == ""

@@ -105,8 +105,8 @@ def build(
                 releases=found.releases,
                 accept_expired=not recipe.check_valid_until,
             )
-            logs = [(work / file).read_bytes() for file in ("build.log", "script.log")]
-            (work / "image" / "build.log").write_bytes(b"".join(logs))
+            logs = [process.tail(work / file) for file in ("build.log", "script.log")]
+            (work / "image" / "build.log").write_text("".join(logs), encoding="utf-8")
             image = image_store.publish(work / "image", manifest)
         progress(f"'{image.directory.name}' is built", 1.0)
         return image
@@ -178,7 +178,7 @@ def _make(
         _run(plan.convert, work)
     except (ToolError, HostError) as error:
         text = "".join(
-            file.read_text(encoding="utf-8", errors="replace")
+            process.tail(file)
             for file in (modules_log, modules_script_log, log, script_log)
             if file.exists()
         )
@@ -197,7 +197,7 @@ _LEFT: Final = (
 )
 """Files that `customize.sh` leaves in ``found`` and in ``image``."""
 _MOST: Final = 1024 * MIB
-"""Most bytes of one of them."""
+"""Most bytes of all of them, and of all modules."""
 
 
 def _use_given(brought: Brought, work: Path, tree: RootFilesystem) -> None:
@@ -243,16 +243,25 @@ def _taken(name: str, made: Path, names: Collection[str]) -> dict[str, bytes]:
     try:
         return sandbox.take(made, names, most=_MOST)
     except InputError as error:
-        raise InputError(f"the image '{name}' could not be built: {error.message}") from error
+        raise _not_built(name, error) from error
+
+
+def _not_built(name: str, error: InputError) -> InputError:
+    return InputError(f"the image '{name}' could not be built: {error.message}")
 
 
 def _take_modules(name: str, made: Path, place: Path) -> None:
     """Copy the modules that were built, ``VERSION/NAME.ko``."""
-    for version in sandbox.names(made, directories=True):
-        names = [one for one in sandbox.names(made / version) if _MODULE.fullmatch(one)]
-        (place / version).mkdir(parents=True)
-        for file, data in _taken(name, made / version, names).items():
-            (place / version / file).write_bytes(data)
+    left = _MOST
+    try:
+        for version in sandbox.names(made, directories=True):
+            names = [one for one in sandbox.names(made / version) if _MODULE.fullmatch(one)]
+            (place / version).mkdir(parents=True)
+            for file, data in sandbox.take(made / version, names, most=left).items():
+                (place / version / file).write_bytes(data)
+                left -= len(data)
+    except InputError as error:
+        raise _not_built(name, error) from error
 
 
 _MODULE: Final = re.compile(r"[\w-]+\.ko(\.xz|\.zst|\.gz)?")

@@ -15,6 +15,7 @@ import hashlib
 import lzma
 import os
 import shutil
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,7 +87,14 @@ def held(plan: BuildTree, image: str, progress: Progress) -> Iterator[KeptTree]:
         begin=lambda: progress(f"making '{plan.key}'", None),
         durable=False,  # it has a hundred thousand files
     ) as tree:
+        _hide(place)
         yield tree
+
+
+def _hide(place: Path) -> None:
+    """Let no other user reach a tree: foreign code may have left a program with the bit setuid."""
+    if stat.S_IMODE(place.stat().st_mode) & 0o077:  # an earlier version made it
+        place.chmod(0o700)
 
 
 def _make(plan: BuildTree, image: str, part: Path, progress: Progress) -> None:
@@ -107,9 +115,8 @@ def _make(plan: BuildTree, image: str, part: Path, progress: Progress) -> None:
         try:
             process.run(words, timeout=3600, log=log, env=env)
         except ToolError as error:
-            text = log.read_text(encoding="utf-8", errors="replace")
-            raise _reason(text, plan, image) from error
-        part.mkdir()
+            raise _reason(process.tail(log), plan, image) from error
+        part.mkdir(mode=0o700)
         for name in ("root", "source.tar"):
             files.move(work / name, part / name)
 
@@ -189,7 +196,7 @@ def run_script(
     try:
         sandbox.run(box, ("sh", inside, *words), work=work, log=log)
     except ToolError as error:
-        text = log.read_text(encoding="utf-8", errors="replace")
+        text = process.tail(log)
         if image_log.is_full(text):
             raise image_workspace.disk_full(tree.plan.key) from error
         own = f"{script.stem}: "

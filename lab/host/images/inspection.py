@@ -128,7 +128,7 @@ def _paths(raw: Path, system: FileSystem, work: Path) -> set[str]:
     except ToolError:
         return set()  # it is corrupt: nothing is found in it
     found, path = set[str](), ""
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in process.tail(log).splitlines():
         if line.startswith("debugfs: "):
             path = line.rpartition(" ")[2]
         elif line.startswith("Inode: ") and path in wanted:

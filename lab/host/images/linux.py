@@ -196,7 +196,7 @@ def _check_out(repository: Path, which: Commit, work: Path, below: str | None) -
 def _keep(work: Path, which: Commit, source: Path) -> None:
     """Keep the source that was built with its objects, for commits that descend from it."""
     made = work / "kept"
-    made.mkdir()
+    made.mkdir(mode=0o700)  # a commit may have left a program with the bit setuid
     files.move(work / "linux", made / "linux")
     (made / _COMMIT).write_text(which.sha, encoding="ascii")
     leftovers.discard(source)

@@ -264,7 +264,7 @@ def _mmdebstrap(release: str, work: Path, *, accept_expired: bool) -> None:
         root = os.geteuid() == 0
         process.run(namespaced(bound(argv, work), root=root), timeout=READING, log=log, env=env)
     except (ToolError, HostError) as error:
-        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        text = process.tail(log) if log.exists() else ""
         raise _reason(release, f"{text}\n{error}", error) from error
 
 

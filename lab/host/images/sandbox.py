@@ -16,7 +16,9 @@ environment    ``PATH``, ``HOME``, ``LC_ALL`` and what is given
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
+import re
 import shutil
 import stat
 import sys
@@ -34,7 +36,8 @@ from lab.host.system import leftovers, pids, process
 COMPILING: Final = 7200.0
 """Timeout in seconds of foreign code; a whole kernel takes minutes."""
 MEMORY: Final = 4 * GIB
-"""Bytes of memory that all its processes may have, or half of the host's if that is more."""
+"""Bytes of memory that all its processes may have, or half of the host's if that is more; the
+host's shared memory (memfd, tmpfs, shm) may not grow by more either, whoever has it."""
 PROCESSES: Final = 2048
 """Most processes; ``make -j`` on 256 CPUs has about a thousand."""
 FILE: Final = 4 * GIB
@@ -43,6 +46,8 @@ FREE: Final = 512 * MIB
 """Bytes of disk space that it must leave."""
 LOG: Final = 64 * MIB
 """Most bytes that it may print."""
+ENTRIES: Final = 4096
+"""Most files in a directory that it leaves."""
 OPEN: Final = 4096
 """Most files that one of its processes may have open."""
 STOPPED: Final = "the code in the sandbox"
@@ -94,19 +99,16 @@ def run(
     except ToolError as error:
         if says := watch.of_log():  # it hit the limit of a file before the next look
             raise ToolError(says) from error
-        lines = _tail(log).splitlines() or [""]
+        lines = process.tail(log).splitlines() or [""]
         if lines[-1].startswith(_SETUP):
             raise HostError(f"the sandbox could not be made: {printable(lines[-1])}") from error
         raise
+    else:
+        if says := watch.of_log():  # it ended before the next look
+            raise ToolError(says)
     finally:
         for place in work.glob("overlay-*"):
             leftovers.discard(place)
-
-
-def _tail(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 4000))
-        return file.read().decode(errors="replace")
 
 
 _SETUP: Final = ("bwrap: ", "mount: ", "unshare: ", "userns: ", "prlimit: ", "setpriv: ")
@@ -153,9 +155,18 @@ def _command(box: Box, argv: tuple[str, ...], work: Path) -> tuple[str, ...]:
         options = "lowerdir=lower,upperdir=upper,workdir=work,userxattr"
         mounts.append(f"(cd {place.name}; mount -t overlay overlay -o {options} merged)\n")
         box = dataclasses.replace(box, write={**box.write, inside: place / "merged"})
+    if box.packages:  # bwrap does it only in a user namespace that it makes itself
+        mounts.append(_NO_NAMESPACES)
     words += ["sh", "-euc", f'{"".join(mounts)}exec "$@"', "-", "prlimit"]
     words += [f"--nproc={PROCESSES}", f"--fsize={FILE}", f"--nofile={OPEN}", "--core=0", "--"]
     return (*words, *_bwrap(box), "--", *argv)
+
+
+_NO_NAMESPACES: Final = (
+    "echo 0 >/proc/sys/user/max_user_namespaces"
+    " || { echo 'userns: further user namespaces cannot be forbidden' >&2; exit 1; }\n"
+)
+"""Shell line that forbids user namespaces below its own: root of one could mount file systems."""
 
 
 def _namespace(box: Box) -> tuple[str, ...]:
@@ -226,13 +237,17 @@ class _Watch:
         self._log, self._disk = log, disk
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._memory = max(MEMORY, total // 2)
+        self._shared = _shared_memory()
 
     def __call__(self, pid: int) -> str:
         found = pids.family(pid)
-        memory = sum(found.values())
+        memory, most = sum(found.values()), format_size(self._memory)
         if memory > self._memory:
-            most = format_size(self._memory)
             return f"{STOPPED} had {format_size(memory)} of memory, at most {most}"
+        shared = _shared_memory() - self._shared  # no process has a file of a tmpfs
+        if shared > self._memory:
+            grew = f"grew by {format_size(shared)}, at most {most}"
+            return f"{STOPPED} ran while this host's shared memory {grew}"
         if len(found) > PROCESSES:
             return f"{STOPPED} had {len(found)} processes, at most {PROCESSES}"
         if shutil.disk_usage(self._disk).free < FREE:
@@ -246,33 +261,54 @@ class _Watch:
         return ""
 
 
+def _shared_memory() -> int:
+    """Return the bytes of shared memory and of all tmpfs on this host."""
+    found = re.search(r"^Shmem: +(\d+) kB$", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
+    return 1024 * int(found[1]) if found else 0
+
+
 # -- what it leaves
 
 
 def take(directory: Path, names: Collection[str], *, most: int) -> dict[str, bytes]:
     """Return the regular files with these names that foreign code has left in a directory.
 
-    ``InputError``: an entry is no regular file, has another name, or has more than ``most`` bytes;
-    links are not followed.
+    ``InputError``: an entry is no regular file, or has another name, there are more than
+    :data:`ENTRIES`, or they have more than ``most`` bytes together; links are not followed.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     opened = os.open(directory, flags | os.O_DIRECTORY)
     try:
-        left = sorted(os.listdir(opened))  # noqa: PTH208  of an open directory
+        left = sorted(one.name for one in _entries(opened))
         if strange := [name for name in left if name not in names]:
             raise InputError(f"it made a file '{ascii(strange[0])[1:-1]}', which is not expected")
-        return {name: _taken(opened, name, most) for name in left}
+        found = dict[str, bytes]()
+        for name in left:
+            found[name] = _taken(opened, name, most)
+            most -= len(found[name])
+        return found
     finally:
         os.close(opened)
 
 
 def names(directory: Path, *, directories: bool = False) -> list[str]:
-    """Return the names in a directory; ``directories``: of directories in it, not of links."""
+    """Return the names in a directory; ``directories``: of directories in it, not of links.
+
+    ``InputError``: there are more than :data:`ENTRIES`.
+    """
     return sorted(
         one.name
-        for one in os.scandir(directory)
+        for one in _entries(directory)
         if not directories or one.is_dir(follow_symlinks=False)
     )
+
+
+def _entries(directory: Path | int) -> list[os.DirEntry[str]]:
+    with os.scandir(directory) as entries:
+        found = list(itertools.islice(entries, ENTRIES + 1))
+    if len(found) > ENTRIES:
+        raise InputError(f"it made more than {ENTRIES} files in a directory")
+    return found
 
 
 def _taken(directory: int, name: str, most: int) -> bytes:
@@ -281,7 +317,8 @@ def _taken(directory: int, name: str, most: int) -> bytes:
         raise InputError(f"it made '{name}', which is not a regular file")
     if kind.st_size > most:
         raise InputError(
-            f"it made '{name}' with {format_size(kind.st_size)}, at most {format_size(most)}"
+            f"it made '{name}' with {format_size(kind.st_size)}, at most {format_size(most)} are"
+            " left for it"
         )
     try:
         file = os.open(

@@ -6,6 +6,7 @@ all directories of the lab (:func:`lab.host.system.paths.places`).
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -61,7 +62,8 @@ def discard(entry: Path) -> None:
     """
     for attempt in range(_ENDS):
         if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
+            with contextlib.suppress(RecursionError):  # foreign code may nest directories
+                shutil.rmtree(entry, ignore_errors=True)
         else:
             try:
                 entry.unlink(missing_ok=True)
@@ -69,9 +71,9 @@ def discard(entry: Path) -> None:
                 raise HostError(f"'{entry}' could not be removed: {error.strerror}") from error
         if not os.path.lexists(entry):
             return
-        if os.geteuid() != 0:
-            argv = namespaced(("rm", "-rf", "--", str(entry)), root=False)
-            process.run(argv, check=False, timeout=120)
+        argv = ("rm", "-rf", "--", str(entry))
+        root = os.geteuid() == 0
+        process.run(argv if root else namespaced(argv, root=False), check=False, timeout=120)
         if not os.path.lexists(entry):
             return
         clock.pause(0.05 * (attempt + 1))

@@ -24,6 +24,8 @@ TAKES: Final = 60.0
 """Timeout in seconds for a child to read a command; then it is killed."""
 _WATCH: Final = 0.5
 """Seconds between two looks at a watched process."""
+TAIL: Final = 1024 * 1024
+"""Most bytes of a log that are read."""
 _DEATH: Final = 10.0
 """Timeout in seconds for a killed process to end; then it is abandoned."""
 
@@ -119,13 +121,21 @@ def run(
         if handle:
             handle.close()
     if log:
-        stderr = log.read_text(encoding="utf-8", errors="replace")[-4000:]
+        stderr = tail(log, 4000)
     done = ProcessResult(
         argv=words, status=process.returncode, stdout=stdout or "", stderr=stderr or ""
     )
     if check and done.status != 0:
         raise failure(done)
     return done
+
+
+def tail(log: Path, most: int = TAIL) -> str:
+    """Return the last ``most`` bytes of a log; foreign code may have made it as large as a disk."""
+    with log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - most))
+        return file.read(most).decode(errors="replace")
 
 
 def _communicated(
