@@ -14,7 +14,7 @@ from lab.model.scenario.document import Cell
 
 MISMATCHES: Final = ("mismatch_cnt", "action_mismatch_cnt")
 KERNEL: Final = re.compile(
-    r"""^(?:\[[^\]]*\]\s*)*(?P<says>
+    r"""^(?:\[[^\]\n]{0,80}\][ \t]*+){0,4}(?P<says>
       WARNING: .*            # WARN, and lockdep: kernel/panic.c, kernel/locking/lockdep.c
     | BUG: .*                # KASAN, NULL pointers, sleeping in atomic context, workqueue lockups
     | kernel\ BUG\ at\ .*

@@ -71,3 +71,21 @@ def test_the_log_of_a_guest_that_stays_up_is_shortened_while_qemu_writes(flooded
     assert "\0" not in found.replace("\\u0000", "")[-1000:]
     assert len(found) < 2 * MIB
     assert guests.console_tail(flooded).endswith("the end\nand on")
+
+
+@pytest.mark.parametrize(("most", "ended"), [(MIB, True), (4 * MIB, False), (0, False)])
+def test_a_guest_that_stays_up_and_fills_its_region_is_ended_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, ended: bool
+) -> None:
+    (tmp_path / "console.log").write_bytes(b"login:")
+    (tmp_path / "region").write_bytes(b"x" * 2 * MIB)
+    killed: list[Path] = []
+    looks = [[1], [1], []]
+    monkeypatch.setattr(guests, "kill", killed.append)
+    monkeypatch.setattr(guests, "qemu_pids", lambda _: looks.pop(0))
+    monkeypatch.setattr(clock, "pause", lambda _: None)
+    console.watch(tmp_path, most)
+    assert killed == [tmp_path] * ended
+    said = (tmp_path / "console.log").read_text(encoding="utf-8")
+    assert said.startswith("login:")
+    assert ("parts of its memory region that belong to no disk: 2MiB are" in said) == ended

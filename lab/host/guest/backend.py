@@ -263,17 +263,24 @@ class LiveBackend:
     def release(self) -> None:
         """Also release libvirt and the disks' servers; the guest continues.
 
-        From then on another process limits its console log.
+        From then on another process limits its console log and its memory region.
         """
         self.close()
         if self._console is not None:
             self._console.end()
         process.start_watcher(
-            [sys.executable, "-m", "lab.host.guest.console", str(self.record.path)]
+            [
+                *(sys.executable, "-m", "lab.host.guest.console"),
+                *(str(self.record.path), str(self._most_data())),
+            ]
         )
         for server in self._servers.values():
             server.let_go()
         self._hypervisor.close()
+
+    def _most_data(self) -> int:
+        """Return the most bytes of data in the guest's memory region; 0: it has none."""
+        return 0
 
     def wait_for_ssh(self, timeout: float) -> None:
         """Wait for the SSH banner, then connect. ``timeout`` in seconds that the guest gets."""

@@ -2,10 +2,11 @@
 
 QEMU writes all that the guest sends to its serial port to a file. While a worker owns the guest, a
 log beyond :data:`LARGEST` ends it. A guest that stays up has a watcher instead, which drops the
-log's beginning.
+log's beginning. If the guest has a memory region, the watcher ends it if it fills more of the
+region than its disks can hold, and says so in the log.
 
-``python -m lab.host.guest.console DIRECTORY`` is the watcher. It prints a line when it has begun,
-and ends with the guest.
+``python -m lab.host.guest.console DIRECTORY MOST`` is the watcher. ``MOST``: the most bytes of data
+in the region's file; 0: there is none. It prints a line when it has begun, and ends with the guest.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from lab.core.errors import GuestError, HostError, TroubleError
 from lab.core.printable import printable
 from lab.core.units import MIB, format_size
 from lab.host.guest import registry as guests
+from lab.host.guest.virtual.limits import REGION, over
 from lab.host.system import clock
 
 LOG: Final = "console.log"
@@ -109,8 +111,10 @@ def shorten(directory: Path) -> None:
             )
 
 
-def watch(directory: Path) -> None:
-    """Limit the log until the guest ends; end the guest if its log cannot be shortened."""
+def watch(directory: Path, most: int) -> None:
+    """Limit the log, and the region to ``most`` bytes, until the guest ends; end the guest if its
+    log cannot be shortened, or its region has more data.
+    """
     sys.stdout.write("watching\n")
     sys.stdout.flush()
     while guests.qemu_pids(directory):
@@ -121,8 +125,13 @@ def watch(directory: Path) -> None:
         except HostError:
             guests.kill(directory)
             return
+        if most and (sentence := over(directory / REGION, most)):
+            guests.kill(directory)
+            with suppress(OSError), (directory / LOG).open("a", encoding="utf-8") as file:
+                file.write(f"\nlab: {sentence}; it was ended\n")
+            return
         clock.pause(_GLANCE)
 
 
 if __name__ == "__main__":
-    watch(Path(sys.argv[1]))
+    watch(Path(sys.argv[1]), int(sys.argv[2]))

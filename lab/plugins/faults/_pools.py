@@ -79,7 +79,7 @@ def pool_state(scene: Scene) -> str:
 
 
 _LEAF: Final = re.compile(
-    r"^\s+(?:/dev/\S+|\d+)\s+(ONLINE|DEGRADED|FAULTED|OFFLINE|UNAVAIL|REMOVED)\b(.*)$",
+    r"^[ \t]+(?:/dev/\S+|\d+)[ \t]+(ONLINE|DEGRADED|FAULTED|OFFLINE|UNAVAIL|REMOVED)\b(.*)$",
     re.MULTILINE,
 )
 """A disk in ``zpool status -P``: its path, or its number if it is gone. A spare that is not in use

@@ -399,7 +399,7 @@ _DONE: Final = re.compile(
 """Message of ``md.c: md_do_sync``, in every kernel since 2.6; a check is called ``data-check``."""
 _RESHAPED: Final = re.compile(r"^\[ *[\d.]+\] md: reshape of RAID array", re.MULTILINE)
 _MDSTAT: Final = re.compile(
-    r"(?:^\S+ : active (?:\(\S+\) )?(?P<personality>\w+)(?P<disks>.*)\n)?"
+    r"(?:^\S+ : active (?:\(\S+\) )?(?P<personality>\w++)(?P<disks>.*+)\n)?"
     r"^ +(?P<blocks>\d+) blocks(?P<status>(?: super \S+)?"
     r"(?: level (?P<level>\d+), (?P<chunk>\d+)k chunk, algorithm (?P<layout>\d+))?"
     r"[^\[\n]*)(?:\[\d+/\d+\] \[(?P<members>[^\]]+)\])?",
@@ -407,8 +407,8 @@ _MDSTAT: Final = re.compile(
 )
 """``md.c: md_seq_show``, ``raid5.c: raid5_status``, ``raid10.c: raid10_status``; ``members`` has a
 ``U`` for each member in sync."""
-_COPIES: Final = re.compile(r"(\d+) (near|far|offset)-copies")
-_CHUNKS: Final = re.compile(r"(\d+)[kK] chunk")
+_COPIES: Final = re.compile(r"(?<!\d)(\d{1,12}) (near|far|offset)-copies")
+_CHUNKS: Final = re.compile(r"(?<!\d)(\d{1,12})[kK] chunk")
 _MEMBER: Final = re.compile(r"member (\S+) (\S+) (\d+) (\S*)")
 _BAD: Final = re.compile(r"^bad \S+ \d+ (\d+)$", re.MULTILINE)
 

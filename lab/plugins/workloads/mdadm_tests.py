@@ -53,8 +53,8 @@ _CALL: Final = SuiteCall(
 )
 _BEGINS: Final = re.compile(_CALL.begins)
 _END: Final = re.compile(r"\b(succeeded|FAILED|skipping)\b")
-_BROKEN: Final = re.compile(r"\(KNOWN BROKEN TEST: (.*?)\)")
-_SKIPPED: Final = re.compile(r"^\s*SKIPPING, REASON: (.*)", re.MULTILINE)
+_BROKEN: Final = re.compile(r"\(KNOWN BROKEN TEST: ([^)\n]{0,300})\)")
+_SKIPPED: Final = re.compile(r"^[ \t]*SKIPPING, REASON: (.*)", re.MULTILINE)
 _SKIPPING: Final = re.compile(r"^skipping\.\.\. ", re.MULTILINE)
 _SKIPS: Final = re.compile(r"^\++ (\[.*|'\['.*)\n\++ echo -ne 'skipping\.\.\. '$", re.MULTILINE)
 """The test's own condition before it skips itself or its rest, as bash traces it (``set -x``)."""
@@ -147,13 +147,14 @@ class MdadmTests(WorkloadTool, Suite):
         out = suite_output(outputs.stdout)
         text = COLOUR.sub("", out.text)
         begun = list(_BEGINS.finditer(text))
-        found: dict[str, tuple[Ending, str]] = {}
+        last: dict[str, tuple[Ending, str]] = {}  # a test that runs again is judged once
         for number, match in enumerate(begun):
             following = begun[number + 1].start() if number + 1 < len(begun) else len(text)
             said = text[match.end() : following]
             ended = _END.search(said)
             if ended is not None:
-                found[match[1]] = _judged(match[1], _WORDS[ended[1]], said, out)
+                last[match[1]] = (_WORDS[ended[1]], said)
+        found = {name: _judged(name, *its, out) for name, its in last.items()}
         return endings(listed(listed_), out, [m[1] for m in begun], found)
 
     @override
@@ -215,6 +216,7 @@ def _first_error(lines: Sequence[str]) -> str:
     call without output counts only if it is the last one.
     """
     silent = call = quiet = ""
+    end = talk = -1  # the next lines of their kinds; each is looked for once
     for number, line in enumerate(lines):
         if lacks := _LACKS.search(line):
             return f"the guest has no program '{lacks[1]}'"
@@ -224,12 +226,16 @@ def _first_error(lines: Sequence[str]) -> str:
         status = _STATUS.match(line)
         if status is None or status[1] == "0":
             continue
-        end = next((n for n in range(number, len(lines)) if " return " in lines[n]), len(lines))
+        rest = range(number, len(lines))
+        if end < number:
+            end = next((n for n in rest if " return " in lines[n]), len(lines))
         if end + 1 < len(lines) and lines[end + 1].endswith(_MEANT):
             continue
-        words = [text.strip() for text in lines[number:end] if text and not text.startswith("+")]
+        if talk < number:
+            talk = next((n for n in rest if lines[n] and lines[n][0] != "+"), len(lines))
         short = call if len(call) <= _LONGEST_CALL else f"{call[:_LONGEST_CALL]}…"
-        if words:
+        if talk < end:
+            words = [text.strip() for text in lines[talk:end] if text and text[0] != "+"]
             said = " ".join(words).removeprefix("mdadm: ")
             return f"{said} (mdadm {short}: status {status[1]})"
         silent = f"mdadm {short}{quiet} ended with status {status[1]} and said nothing"

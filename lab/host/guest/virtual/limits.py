@@ -21,6 +21,8 @@ from lab.core.units import MIB, format_size
 
 EXTRA: Final = 16 * MIB
 """Bytes beyond those that the driver allocates: what the host's file system adds to a file."""
+REGION: Final = "region"
+"""Name of an unsealed guest's region in the guest's directory."""
 SAID: Final = 16 * MIB
 """Most bytes of QEMU's own messages."""
 _GLANCE: Final = 0.05
@@ -37,9 +39,14 @@ class Ends(Protocol):
 
 def exceeded(own: region.Region) -> str:
     """Return a sentence if the region's file has more data than its disks can hold; or empty."""
+    return over(own.path, allowed(own))
+
+
+def over(path: Path, most: int) -> str:
+    """Return that sentence for a region's file that may have ``most`` bytes of data; or empty."""
     with suppress(OSError):
-        held = own.path.stat().st_blocks * 512
-        if held > (most := allowed(own)):
+        held = path.stat().st_blocks * 512
+        if held > most:
             return (
                 f"the guest has written to parts of its memory region that belong to no disk:"
                 f" {format_size(held)} are in use, and its disks need {format_size(most)} at most"

@@ -125,7 +125,7 @@ class UnsealedBackend(LiveBackend):
 
     @property
     def _file(self) -> Path:
-        return self.record.path / "region"
+        return self.record.path / limits.REGION
 
     @property
     def _own_region(self) -> region.Region:
@@ -197,6 +197,10 @@ class UnsealedBackend(LiveBackend):
         self._guest_now = 0.0
         self._start(xml)
         return answer
+
+    @override
+    def _most_data(self) -> int:
+        return limits.allowed(self._region) if self._region is not None else 0
 
     def suspend(self) -> None:
         """Close the connection, and stop the guest's clock and CPU."""
