@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lab.core.errors import GuestError, LabError, LimitError, ToolError
 from lab.host.guest.ssh import channels, shell
 from lab.host.guest.ssh.shell import Shell, reach
-from lab.host.system import keys
+from lab.host.system import clock, keys
 
 MIB = 1 << 20
 FLOOD = 96
@@ -88,7 +90,21 @@ def answer(channel):
         channel.sendall(b"out\\n" + mark + b" " + status + b"\\n")
         channel.sendall_stderr(b"err\\n" + mark + b"\\n")
 
+class Handle(paramiko.SFTPHandle):
+    def read(self, offset, length):
+        if mode == "stuck":
+            time.sleep(600)
+        return b"x" * (length if mode == "endless" else min(length, max(0, 100_000 - offset)))
+
+class Files(paramiko.SFTPServerInterface):
+    def open(self, path, flags, attributes): return Handle(flags)
+    def stat(self, path):
+        found = paramiko.SFTPAttributes()
+        found.st_size = 1 << 40 if mode == "endless" else 100_000
+        return found
+
 transport = paramiko.Transport(connection)
+transport.set_subsystem_handler("sftp", paramiko.SFTPServer, Files)
 transport.add_server_key(key)
 transport.start_server(server=Server())
 while transport.is_active():
@@ -196,6 +212,51 @@ def test_what_the_guest_sends_to_a_channel_of_an_earlier_command_is_not_kept() -
         with contextlib.suppress(LimitError, OSError, EOFError):
             guest._ask(used, "slow", lambda: None, lambda _: None, stop=True)
     assert growth[0] < 80 * MIB
+
+
+def test_a_file_is_copied_whole(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.write_bytes(b"old")
+    with connected("file") as guest:
+        guest.get("/file", place)
+        with pytest.raises(ToolError, match="is no file"):
+            guest.get("/file", tmp_path)
+    assert place.read_bytes() == b"x" * 100_000
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_file_without_end_takes_neither_memory_nor_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "COPY_SIZE", 8 * MIB)
+    said = pytest.raises(LimitError, match="'/file' in the guest has more than the 8MiB")
+    with connected("endless") as guest, most_memory() as growth, said:
+        guest.get("/file", tmp_path / "file")
+    assert growth[0] < 80 * MIB
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_copy_leaves_a_part_of_the_disk_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = SimpleNamespace(free=(1 << 30) + MIB)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+    said = pytest.raises(LimitError, match="has more than the 1MiB that")
+    with connected("endless") as guest, said:
+        guest.get("/file", tmp_path / "file")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_copy_that_was_given_up_goes_on_in_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "COPY_SECONDS", 1.5)
+    with connected("stuck") as guest:
+        with pytest.raises(GuestError, match=r"gave up after .* progress of a file copy"):
+            guest.get("/file", tmp_path / "file")
+        clock.wait_until(
+            lambda: not list(tmp_path.iterdir()) or None, timeout=10, reason="the copy to end"
+        )
 
 
 def test_without_the_limits_the_guest_decides_about_the_memory(

@@ -99,7 +99,9 @@ def mdstat(text: str) -> str:
 
 
 _ARRAY: Final = re.compile(r"^(md\S+) : (\w+)(?: \(\S+\))*(?: (\w+))?")
-_SYNC: Final = re.compile(r"\b(\w{1,30}) {0,9}= {0,9}(\S{1,30}?%|\w{1,30})(?: \((\d{1,20})/(\d{1,20})\))?")
+_SYNC: Final = re.compile(
+    r"\b(\w{1,30}) {0,9}= {0,9}(\S{1,30}?%|\w{1,30})(?: \((\d{1,20})/(\d{1,20})\))?"
+)
 
 
 def how_far(text: str) -> str:

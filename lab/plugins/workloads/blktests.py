@@ -49,7 +49,8 @@ _CALL: Final = SuiteCall(
     logs=("results/*/%s.out.bad", "results/*/%s.dmesg", "results/*/%s.full"),
 )
 _LINE: Final = re.compile(
-    r"^(?P<group>[a-z0-9_]+)/(?P<test>[0-9]{3}|\*\*\*)(?: => (?P<disks>[^(\[ ](?:[^(\[]*[^(\[ ])?))?"
+    r"^(?P<group>[a-z0-9_]+)/(?P<test>[0-9]{3}|\*\*\*)"
+    r"(?: => (?P<disks>[^(\[ ](?:[^(\[]*[^(\[ ])?))?"
     r"(?: \(.*\))? *(?:\[(?P<ending>passed|failed|not run)\])?$"
 )
 _FACT: Final = re.compile(r"^ {4}\w+( |$).*\.\.\.")

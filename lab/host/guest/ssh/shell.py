@@ -12,6 +12,7 @@ import importlib
 import io
 import re
 import shlex
+import shutil
 import socket
 import stat
 import threading
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Final, cast
 from lab.compile.guest.program import OUTPUT
 from lab.core.errors import GuestError, LabError, LimitError, ToolError, first_line
 from lab.core.printable import printable
-from lab.core.units import format_size
+from lab.core.units import GIB, format_size
 from lab.host.guest.ssh import channels
 from lab.host.guest.ssh.channels import Limit, Meter, Running
 from lab.host.system import clock, deadline
@@ -43,6 +44,11 @@ _END: Final = 64
 """More bytes than the line has that ends a script's output."""
 COPY_SECONDS: Final = 60.0
 """Seconds without progress after which copying a file fails."""
+COPY_SIZE: Final = 4 * GIB
+"""Most bytes of a file that is copied out of a guest."""
+_PIECE: Final = 30 << 10
+"""Bytes of one request over SFTP: its reply fits into one packet of SSH, and two may wait for TCP's
+acknowledgement. The next request follows the reply: paramiko keeps all that come in advance."""
 
 
 def prepare() -> None:
@@ -246,11 +252,34 @@ class Shell:
         self._copy(move, f"copying '{source}' to '{target}' in the guest failed")
 
     def get(self, source: str, target: Path) -> None:
-        """Copy a file out of the guest; ``ToolError``: copying failed."""
-        self._copy(
-            lambda files, told: files.get(source, str(target), told),
-            f"copying '{source}' from the guest to '{target}' failed",
-        )
+        """Copy a file out of the guest; ``ToolError``: copying failed.
+
+        ``LimitError``: the guest sends more than :data:`COPY_SIZE`, or than the disk can hold.
+        """
+        place = target.resolve()
+        if place.exists() and not place.is_file():
+            raise ToolError(f"'{target}' is no file: expected a file, or a name that is free")
+        made = place.with_name(f".{token_hex(8)}.part")
+
+        def move(files: paramiko.SFTPClient, told: Callable[[int, int], None]) -> None:
+            most = max(0, min(COPY_SIZE, shutil.disk_usage(place.parent).free - GIB))
+            try:
+                with files.open(source) as there, made.open("xb") as here:
+                    done = 0
+                    while data := there.read(_PIECE):
+                        done += len(data)
+                        if done > most:
+                            raise LimitError(
+                                f"'{source}' in the guest has more than the {format_size(most)}"
+                                " that a copy may have: 4 GiB, and 1 GiB of the disk stays free"
+                            )
+                        told(done, done)
+                        here.write(data)
+                made.replace(place)
+            finally:
+                made.unlink(missing_ok=True)
+
+        self._copy(move, f"copying '{source}' from the guest to '{target}' failed")
 
     def _copy(
         self,
@@ -261,13 +290,19 @@ class Shell:
         import paramiko
 
         passed = [0]
+        over = threading.Event()
+        opened: list[paramiko.SFTPClient] = []
 
         def told(done: int, _whole: int) -> None:
+            if over.is_set():
+                raise EOFError("the copy was abandoned")
             passed[0] = done
             self._meter.read()
 
         def copy() -> None:
             with self._client.open_sftp() as files:
+                opened.append(files)
+                told(0, 0)
                 channel = files.get_channel()
                 if channel is not None:
                     channel.settimeout(channels.LONGEST)
@@ -288,6 +323,11 @@ class Shell:
         except OSError as error:
             self._alive()
             raise ToolError(f"{failed}: {error.strerror or error}") from error
+        finally:
+            # The thread of an abandoned copy ends with its channel, or with its next piece.
+            over.set()
+            for files in opened:
+                channels.close(files.close)
 
     def _open(self, still_time: Callable[[], None]) -> paramiko.Channel:
         """Return a channel with a shell that waits for scripts."""
