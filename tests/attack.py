@@ -298,7 +298,7 @@ def remembered() -> Iterator[None]:
     import vl_convert
 
     from lab.results import documents as results
-    from lab.results import explain, report
+    from lab.results import explain
 
     known: dict[tuple[str, str], Any] = {}
 
@@ -320,7 +320,6 @@ def remembered() -> Iterator[None]:
         patch.setattr(vl_convert, "vegalite_to_svg", drawn)
         for module, name in (
             (results, "predictions"),
-            (report, "explanations"),
             (explain, "explanations"),
         ):
             patch.setattr(module, name, once(name, getattr(module, name), of_cell))

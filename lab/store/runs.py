@@ -114,6 +114,11 @@ class RunStore:
         """Write the run's description."""
         files.write(self.directory / "run.json", run.model_dump_json(indent=1))
 
+    def has_lost_attempts(self) -> bool:
+        """Return whether a guest was lost during an attempt at a cell."""
+        outcomes = self.directory.glob("cells/.*/outcome.json")
+        return any('"lost"' in outcome.read_text(encoding="utf-8") for outcome in outcomes)
+
     def discard(self) -> None:
         """Remove the run; no process sees half of it."""
         aside = unfinished.name(self.directory)

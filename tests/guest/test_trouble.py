@@ -145,7 +145,7 @@ def test_hung_dead_and_forgotten_guests(lab_home: Home, fresh_guest: Callable[..
     other = LiveBackend(record, keys.lab_key().private)
     with pytest.raises(GuestError, match="ended unexpectedly: its QEMU is gone"):
         other.wait_for_ssh(30)
-    assert lab_home.json("ps")["guests"][0]["state"] == "gone"
+    assert lab_home.json("ps")["guests"][0]["state"] == "off"
     would = lab_home.json("gc", "--dry-run")
     assert would == {"removed": [name], "dry_run": True}
     assert Path(record.directory).is_dir()

@@ -237,7 +237,7 @@ def test_what_theory_does_not_know_is_told_by_finished_cells_only() -> None:
 
 
 def test_many_cells_are_not_all_followed_through() -> None:
-    sizes = ",".join(f"{n}MiB" for n in range(1, 1201))
+    sizes = ",".join(f"{n}KiB" for n in range(1, 1201))
     override = parse_override("matrix={workloads.write.bs: [" + sizes + "]}")
     cells = compile_scenario(PATH, overrides=[override]).cells
     assert len(cells) == 1200

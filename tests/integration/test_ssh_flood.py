@@ -208,7 +208,9 @@ def test_what_the_guest_sends_to_a_channel_of_an_earlier_command_is_not_kept() -
     with connected("idle") as guest, most_memory() as growth:
         idle, used = (guest._open(lambda: None) for _ in range(2))
         guest._idle.append(idle)
-        channels.send(idle, MARK, lambda: None, 30)  # the server floods it from now on
+        channels.send(
+            idle, MARK, lambda: None, channels.Limit(30)
+        )  # the server floods it from now on
         with contextlib.suppress(LimitError, OSError, EOFError):
             guest._ask(used, "slow", lambda: None, lambda _: None, stop=True)
     assert growth[0] < 80 * MIB
@@ -273,7 +275,7 @@ def test_without_the_limits_the_guest_decides_about_the_memory(
     with connected("idle") as guest, most_memory() as growth:
         idle, used = (guest._open(lambda: None) for _ in range(2))
         guest._idle.append(idle)
-        channels.send(idle, MARK, lambda: None, 30)
+        channels.send(idle, MARK, lambda: None, channels.Limit(30))
         guest._ask(used, "slow", lambda: None, lambda _: None, stop=True)
     assert growth[0] > 0.8 * FLOOD * MIB
 

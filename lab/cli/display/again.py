@@ -51,14 +51,15 @@ def notes_of(error: BaseException) -> list[str]:
 def kept_of_run(context: typer.Context, store: RunStore, *, discard: bool = False) -> str:
     """Return the number of finished cells, and how to resume.
 
-    ``discard``: remove a run without a finished cell: it was stopped before it had anything.
+    ``discard``: remove a run without a finished cell: it was stopped before it had anything. One
+    that lost a guest stays as evidence.
     """
     from lab.results.documents import typed_names
 
     cells = store.load_run().cells
     ended = sum(store.has_cell(cell.id) for cell in cells)
     if not ended:
-        if discard:
+        if discard and not store.has_lost_attempts():
             store.discard()
             return NOTHING
         return f"no cell was finished; what is known of the attempts is in {home(store.directory)}"
@@ -86,9 +87,10 @@ def kept_of_matrix(context: typer.Context, directory: Path, *, discard: bool = F
             run = RunStore(Path(job.run))
             ended += sum(run.has_cell(cell.id) for cell in run.load_run().cells)
     if not done and not ended:
-        if not discard:
+        runs = [RunStore(Path(job.run)) for job in record.jobs if job.run]
+        if not discard or any(run.has_lost_attempts() for run in runs):
             return f"no cell was finished; what is known of the attempts is in {home(directory)}"
-        for run in (RunStore(Path(job.run)) for job in record.jobs if job.run):
+        for run in runs:
             if run.is_run:
                 run.discard()
         RunStore(directory).discard()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import sys
 import threading
 from collections.abc import Iterator
@@ -117,7 +118,7 @@ def watch(directory: Path, most: int) -> None:
     """
     sys.stdout.write("watching\n")
     sys.stdout.flush()
-    while guests.qemu_pids(directory):
+    while pids := guests.qemu_pids(directory):
         try:
             shorten(directory)
         except OSError:
@@ -130,7 +131,19 @@ def watch(directory: Path, most: int) -> None:
             with suppress(OSError), (directory / LOG).open("a", encoding="utf-8") as file:
                 file.write(f"\nlab: {sentence}; it was ended\n")
             return
-        clock.pause(_GLANCE)
+        _await_end(pids[0], _GLANCE)
+
+
+def _await_end(pid: int, seconds: float) -> None:
+    """Return when the process has ended, after so many seconds at the latest."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        select.select([descriptor], [], [], seconds)
+    finally:
+        os.close(descriptor)
 
 
 if __name__ == "__main__":

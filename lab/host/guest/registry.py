@@ -17,7 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from lab.core.errors import GuestError, HostError, InputError, cause_of_panic, unwritable
-from lab.host.system import clock, files, leftovers, paths, unfinished
+from lab.host.system import clock, files, paths, unfinished
 from lab.host.system.pids import forms, is_ours, send, started_ticks
 
 RECORD = "guest.json"
@@ -329,7 +329,10 @@ def remove_home(directory: Path) -> None:
 def collect_homes() -> list[str]:
     """Remove the homes of local clusters whose process has ended; return their names."""
     removed = []
-    for directory in list(leftovers.abandoned(paths.clusters().glob(".l.*"))):
+    for directory in list(paths.clusters().glob(".l.*")):
+        pid = directory.name.rpartition(".")[2]
+        if pid.isdecimal() and started_ticks(int(pid)):
+            continue
         remove_home(directory)
         removed.append(directory.name)
     return removed

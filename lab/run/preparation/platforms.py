@@ -42,10 +42,13 @@ def prepare(
     emulator = accelerator.emulator()
     hypervisor.require()  # fails before a minute is spent on an image
     image = image or systems.find(guest)
-    paths.check_length(virtual=guest.clock is Clock.VIRTUAL)
-    image = image or systems.build(guest, progress, accept_expired=accept_expired)
-    images.verify(image)
     virtual = guest.clock is Clock.VIRTUAL
+    if image is not None:
+        images.verify(image)
+    paths.check_length(virtual=virtual)
+    if image is None:
+        image = systems.build(guest, progress, accept_expired=accept_expired)
+        images.verify(image)
     kit = sealed_kit.prepare(guest, image, progress) if virtual else None
     found = accelerator.find(image.kernel)
     return Platform(accelerator=found, image=image, emulator=emulator, sealed=kit)
