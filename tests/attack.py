@@ -120,6 +120,10 @@ def call(words: list[str], seconds: float) -> Said:
     return Said(status, out, err)
 
 
+_JUDGED = re.compile(r"/h/cache(/judged(/[0-9a-f]{32}\.[a-z]+)?)?$")
+"""Where the lab keeps what it has judged."""
+
+
 def tree(directory: Path, *, but: Path) -> dict[str, str]:
     """Return every entry below a directory with the contents of files, except one directory in
     it."""
@@ -168,7 +172,11 @@ class Attack:
                 yield f"{path.relative_to(out).parts[0]}: {problem}"
         after = tree(self.base, but=out)
         after.pop(str(run / "report.html"), None)
-        changed = [p for p in {*before, *after} if before.get(p) != after.get(p)]
+        changed = [
+            path
+            for path in {*before, *after}
+            if before.get(path) != after.get(path) and not _JUDGED.search(path)
+        ]
         yield from (f"written elsewhere: {path}" for path in changed)
         if list(Path(ABSOLUTE).parent.glob(f"*{Path(ABSOLUTE).name}*")):
             yield f"written elsewhere: {ABSOLUTE}"

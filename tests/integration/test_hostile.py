@@ -13,7 +13,7 @@ from rich.console import Console
 
 import lab.cli
 from lab.cli import consoles
-from lab.core.errors import InputError, LabError
+from lab.core.errors import InputError
 from lab.core.printable import printable
 from lab.host.system import untrusted
 from lab.report.charts import render
@@ -231,6 +231,6 @@ def test_a_link_in_the_way_of_a_tree_is_not_followed(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / f".tree.{os.getpid()}.part").symlink_to(elsewhere)
-    with pytest.raises(LabError, match="cannot be written"):
-        untrusted.write_tree({"a": "x"}, tmp_path / "tree")
+    untrusted.write_tree({"a": "x"}, tmp_path / "tree")  # its name cannot be guessed
+    assert (tmp_path / "tree/a").read_text() == "x"
     assert list(elsewhere.iterdir()) == []
