@@ -186,7 +186,7 @@ def test_a_flood_of_a_workload_ends_with_a_sentence_too() -> None:
 
 
 def test_a_greeting_without_end_is_not_read() -> None:
-    said = pytest.raises(GuestError, match="SSH connection to the guest|SSH login")
+    said = pytest.raises(GuestError, match=r"SSH connection to the guest|SSH login")
     with most_memory() as growth, said, connected("banner"):
         pytest.fail("it logged in")
     assert growth[0] < 80 * MIB
