@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from lab.core.units import format_size
-from lab.md.theory.drive import access_within
 from lab.model.scenario.document import Cell
 from lab.model.scenario.drive import HardDrive
 from lab.plugins import catalog
@@ -19,6 +18,8 @@ def short_stroke(cell: Cell) -> str | None:
 
     A data sheet is mapped to the whole disk at any size, and a component uses a part of it.
     """
+    from lab.md.theory.drive import access_within  # 0.17 s, and few cells need it
+
     component = cell.array.component_size if cell.array is not None else None
     if component is None:
         return None
