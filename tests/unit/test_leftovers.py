@@ -317,7 +317,7 @@ def test_every_maker_is_in_the_table() -> None:
     known = {
         *("cluster/files", "cluster/tls", "host/guest/libvirt/capabilities", "host/guest/registry"),
         *("host/guest/servers", "host/guest/snapshots", "host/guest/virtual/snapshot"),
-        "host/guest/virtual/stopping",
+        *("host/guest/ssh/shell", "host/guest/virtual/stopping"),
         *("host/images/build", "host/images/buildtree", "host/images/download"),
         *("host/images/linux", "host/images/packages", "host/images/store"),
         *("host/images/virtual_time", "host/images/workspace", "host/system/files"),
