@@ -37,7 +37,7 @@ COMPILING: Final = 7200.0
 """Timeout in seconds of foreign code; a whole kernel takes minutes."""
 MEMORY: Final = 4 * GIB
 """Bytes of memory that all its processes may have, or half of the host's if that is more; the
-host's shared memory (memfd, tmpfs, shm) may not grow by more either, whoever has it."""
+host's shared memory (memfd, tmpfs, shm) may not grow by more either."""
 PROCESSES: Final = 2048
 """Most processes; ``make -j`` on 256 CPUs has about a thousand."""
 FILE: Final = 4 * GIB

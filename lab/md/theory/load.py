@@ -93,17 +93,17 @@ def predict_load(
         )
         return simulation.run()
 
-    crowds = []
+    results = []
     writes = bitmap is not None and load.read_share < 1
     kernels = (False, True) if plugged is None else (plugged,)
     if not writes or geometry.has_parity:
         kernels = (False,)
     known = bool(drives) and geometry.has_parity
     for plugs in kernels:
-        crowds.append(follow(bitmap, eager=False, plugs=plugs))
+        results.append(follow(bitmap, eager=False, plugs=plugs))
         if writes and not (plugs or known):
-            crowds.append(follow(bitmap, eager=True, plugs=plugs))
-    paces = [crowd.requests / crowd.seconds for crowd in crowds]
+            results.append(follow(bitmap, eager=True, plugs=plugs))
+    paces = [result.requests / result.seconds for result in results]
     iops = sum(paces) / len(paces)
     doubt = (max(paces) - min(paces)) / 2 / iops
     unknown = bitmap is not None and bitmap.whole_rows is None and bitmap.chunk < geometry.chunk
@@ -113,54 +113,56 @@ def predict_load(
     if writes and bitmap and drives:
         other = follow(replace(bitmap, looked=1.0), eager=False, plugs=kernels[0])
         doubt = max(doubt, abs(other.requests / other.seconds - paces[0]) / iops)
-    crowd = crowds[0]
-    chance = crowd.cut
+    result = results[0]
+    chance = result.cut
     balanced = geometry.level in (Level.RAID1, Level.RAID10) and load.read_share > 0
     if load.random and not load.known:
-        chance += SURE * sqrt(2) * crowd.chance  # this load and the measured one are two of many
+        chance += SURE * sqrt(2) * result.chance  # this load and the measured one are two of many
     elif load.random and load.depth > 1 and (load.jobs > 1 or balanced):
-        chance += crowd.chance
-    limit = _busiest(crowd) if drives else _bottleneck(crowd, limits)
-    flushes = sum(each.flushes for each in crowds) / len(crowds)
+        chance += result.chance
+    limit = _busiest(result) if drives else _bottleneck(result, limits)
+    flushes = sum(each.flushes for each in results) / len(results)
     return LoadPrediction(
-        seconds=crowd.seconds if load.total is None else crowd.seconds * paces[0] / iops,
+        seconds=result.seconds if load.total is None else result.seconds * paces[0] / iops,
         iops=iops,
         throughput=iops * load.block,
         latency=load.depth / iops,
-        members=crowd.members,
-        operations=crowd.operations,
+        members=result.members,
+        operations=result.operations,
         limit=limit,
-        tally=crowd.tally,
+        tally=result.tally,
         flushes=flushes,
-        writes_per_flush=sum(c.writes for c in crowds) / len(crowds) / flushes if flushes else 0.0,
-        sets=crowd.sets / crowd.writes if crowd.writes else 0.0,
-        reason="" if drives else _reason(limit, crowd, limits, load),
+        writes_per_flush=sum(c.writes for c in results) / len(results) / flushes
+        if flushes
+        else 0.0,
+        sets=result.sets / result.writes if result.writes else 0.0,
+        reason="" if drives else _reason(limit, result, limits, load),
         doubt=doubt + chance,
         chance=chance,
     )
 
 
-def _busiest(crowd: LoadResult) -> Bottleneck:
+def _busiest(result: LoadResult) -> Bottleneck:
     """Return the busiest drives."""
-    most = max(crowd.used)
-    alike = [m for m, used in enumerate(crowd.used) if used >= most * 0.95]
-    busy = min(most / crowd.seconds, 1.0)
+    most = max(result.used)
+    alike = [m for m, used in enumerate(result.used) if used >= most * 0.95]
+    busy = min(most / result.seconds, 1.0)
     return Bottleneck(member=alike[0], alike=len(alike), limit=DRIVE, busy=busy)
 
 
-def _bottleneck(crowd: LoadResult, limits: Sequence[Limits]) -> Bottleneck:
-    most = max(crowd.used)
+def _bottleneck(result: LoadResult, limits: Sequence[Limits]) -> Bottleneck:
+    most = max(result.used)
     if most <= 0:
         return Bottleneck(member=None, alike=0, limit="", busy=0.0)
-    alike = [m for m, used in enumerate(crowd.used) if used >= most * 0.95]
+    alike = [m for m, used in enumerate(result.used) if used >= most * 0.95]
     first = limits[alike[0]].limits
-    load, seconds = crowd.members[alike[0]], crowd.seconds
+    load, seconds = result.members[alike[0]], result.seconds
 
     def need(index: int) -> float:
         limit = first[index]
         moved = {"read": load.read_bytes, "write": load.written_bytes}
         size = moved.get(limit.scope.value, sum(moved.values()))
-        amount = crowd.operations[alike[0]] if limit.unit is Unit.OPERATIONS else size
+        amount = result.operations[alike[0]] if limit.unit is Unit.OPERATIONS else size
         return float(amount) / limit.average
 
     limit = first[max(range(len(first)), key=need)]
@@ -169,7 +171,7 @@ def _bottleneck(crowd: LoadResult, limits: Sequence[Limits]) -> Bottleneck:
     )
 
 
-def _reason(limit: Bottleneck, crowd: LoadResult, limits: Sequence[Limits], load: Load) -> str:
+def _reason(limit: Bottleneck, result: LoadResult, limits: Sequence[Limits], load: Load) -> str:
     if limit.member is None:
         return "the throttles' initial burst covers the whole workload"
     held = next(x for x in limits[limit.member].limits if x.name == limit.limit)
@@ -178,11 +180,11 @@ def _reason(limit: Bottleneck, crowd: LoadResult, limits: Sequence[Limits], load
         who = f"each of {limit.alike} members"
         each = "them"
     if held.unit is Unit.OPERATIONS:
-        per = crowd.operations[limit.member] / crowd.requests
+        per = result.operations[limit.member] / result.requests
         does = f"needs {per:.3g} operations per array request"
     else:
-        moved = crowd.members[limit.member]
-        per = (moved.read_bytes + moved.written_bytes) / crowd.requests / load.block
+        moved = result.members[limit.member]
+        per = (moved.read_bytes + moved.written_bytes) / result.requests / load.block
         does = f"moves {per:.3g} times the bytes of an array request"
     said = f"{who} {does}; {limit.limit} limits {each} for {limit.busy:.0%} of the time"
     if limit.busy < 0.97:
