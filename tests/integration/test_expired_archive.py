@@ -87,17 +87,17 @@ def test_the_hint_names_image_and_suites_and_can_be_pasted() -> None:
 
 
 @pytest.fixture
-def expired(cli: Cli, tmp_path: Path) -> Cli:
+def expired(short_cli: Cli, tmp_path: Path) -> Cli:
     """A host on which every Release file has expired."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "expired").write_text(EXPIRED)
     fake = tmp_path / "bin" / "mmdebstrap"
     fake.write_text(MMDEBSTRAP)
     fake.chmod(0o755)
-    cli.env["PATH"] = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    cli.file(SCENARIO)
-    cli.file("title: M\nscenarios: [./question.yaml]\nimages: [debian-13]\n", "m.yaml")
-    return cli
+    short_cli.env["PATH"] = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    short_cli.file(SCENARIO)
+    short_cli.file("title: M\nscenarios: [./question.yaml]\nimages: [debian-13]\n", "m.yaml")
+    return short_cli
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
