@@ -220,7 +220,9 @@ def workloads_page() -> str:
         text += f"\n## {name}\n\n{about_file('workloads', name)}\n\n{table(tool.parameters)}"
         text += f"\nMetrics:\n\n{metrics(tool.metrics)}"
     text += f"\n## Of every workload\n\n{plain(measurement.__doc__)}\n\nWhat the disks counted:\n\n"
-    return text + metrics(measurement.COUNTERS)
+    text += metrics(measurement.COUNTERS)
+    text += "\nThe shape of an md array when the workload begins, and after each fault:\n\n"
+    return text + metrics(measurement.SHAPE)
 
 
 def faults_page() -> str:

@@ -44,15 +44,17 @@ def counter_of(
 def figure_of(
     result: CellResult, workload: str, metric: str, disk: str | None = None
 ) -> CellMeasurement | None:
-    """Return the value that a claim means: a counter, or what the tool measured."""
+    """Return the value that a claim means: a counter, what the tool measured, or the array's
+    shape."""
     if metric in COUNTS:
         return counter_of(result, workload, metric, disk)
-    measured = (m for m in result.measurements if (m.workload, m.metric) == (workload, metric))
+    every = (*result.measurements, *result.shapes)
+    measured = (m for m in every if (m.workload, m.metric) == (workload, metric))
     return next(measured, None) if disk is None else None
 
 
 def figures_of(result: CellResult) -> Iterator[CellMeasurement]:
-    """Yield all values of a cell; counters are sums over its disks."""
+    """Yield all values of a cell but shapes; counters are sums over its disks."""
     yield from result.measurements
     for workload in sorted({c.workload for c in result.counters}):
         for metric in COUNTS:

@@ -614,7 +614,7 @@ def _measured(value: Value, cell: JudgedCell) -> Estimate:
     counted = _counted(value, result)
     if counted is not None:
         return counted
-    for measurement in result.measurements:
+    for measurement in (*result.measurements, *result.shapes):
         same = (measurement.workload, measurement.metric) == (value.workload, value.metric)
         if same and value.disk is None:
             return _estimate(measurement, cell)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from lab.compile.cell.fault_times import begun, cut_short
-from lab.compile.cell.metrics import COUNTS, metrics_of
+from lab.compile.cell.fault_times import before, begun, cut_short
+from lab.compile.cell.metrics import COUNTS, SHAPES, has_shape, metrics_of
 from lab.compile.guest.seeds import of_trial
 from lab.compile.guest.virtual_time import is_sealed
 from lab.core.base import KEPT, Model
 from lab.core.errors import ToolError
 from lab.core.steady_state import RANGE, SLOPE, Window
+from lab.core.units import KIB
 from lab.model.execution.procedure import UNREST
 from lab.model.plugin import InRounds, Keeper, Sampled, Traced, WorkloadTool
 from lab.model.result.document import MemberCounters
@@ -41,7 +42,7 @@ from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Suite
 from lab.plugins import catalog
 from lab.plugins.faults._pools import pool_values
-from lab.plugins.faults._shared import COMMON, common
+from lab.plugins.faults._shared import COMMON, common, shape_in
 
 SECTOR = 512
 """Unit of ``/proc/diskstats`` in bytes, for every device."""
@@ -267,6 +268,43 @@ def _of_fault(cell: Cell, fault: Fault, raw: Mapping[str, str], trial: int) -> d
         found["lost"] = float(sum(k.lost for k in kept))
         found["intact"] = float(found["lost"] == 0)
     return found
+
+
+def shapes(cell: Cell, raw: Mapping[str, str], checks: Sequence[Check]) -> tuple[Measurement, ...]:
+    """Return the array's shape at each workload's beginning and after each fault, one value per
+    trial.
+
+    What md printed before a workload: after the last fault, or when the array was made. The size of
+    the components is then that of the check of the new array, in ``checks``.
+    """
+    if not has_shape(cell):
+        return ()
+    found: list[Measurement] = []
+    cut, made = cut_short(cell), _component_of(checks)
+    sources = {w.name: before(cell, w) for w in cell.workloads if w.name not in cut}
+    sources |= {f.name: [f] for f in cell.faults}
+    for name, faults in sources.items():
+        trials = [_shape(cell, raw, trial, faults, made) for trial in range(1, cell.trials + 1)]
+        if all(trials):
+            found += _each(name, tuple(SHAPES.values()), trials)
+    return tuple(found)
+
+
+def _shape(
+    cell: Cell, raw: Mapping[str, str], trial: int, faults: Sequence[Fault], made: str
+) -> dict[str, float]:
+    if faults:
+        return shape_in(raw.get(f"{faults[-1].name}.{trial}.state.txt", ""))
+    own = f".{trial}" if trial > 1 and is_sealed(cell) else ""
+    return shape_in(f"{made}\n{raw.get(f'mdadm-create{own}.txt', '')}")
+
+
+def _component_of(checks: Sequence[Check]) -> str:
+    """Return the line ``component_size=`` in KiB of a new array; empty: it was not checked."""
+    detail = next((c.detail for c in checks if c.name == "array" and c.passed), "")
+    sizes = (pair.partition("=") for pair in detail.split(", "))
+    size = next((value for key, _, value in sizes if key == "component_size"), "")
+    return f"component_size={int(size) // KIB}" if _is_count(size) else ""
 
 
 def series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:

@@ -246,6 +246,10 @@ def _known(
             result = result.model_copy(
                 update={
                     "measurements": measured,
+                    "shapes": tuple(
+                        CellMeasurement.of(m, 0.0)
+                        for m in measure.shapes(stored.cell, raw, outcome.checks)
+                    ),
                     "unsupported": measure.unsupported(stored.cell, raw),
                     "counters": counted,
                     "checks": checks,
@@ -298,10 +302,6 @@ def joined(seeds: Sequence[JudgedCell]) -> JudgedCell:
         reason = f"seed {', '.join(map(str, number))}: {wrong.reason}"
         update: dict[str, Any] = {"outcome": wrong.outcome, "reason": reason}
         return replace(first, result=first.result.model_copy(update=update))
-    values: dict[tuple[str, str], list[CellMeasurement]] = {}
-    for result in results:
-        for m in result.measurements:
-            values.setdefault((m.workload, m.metric), []).append(m)
     digests = [r.digest for r in results if r.digest is not None]
     fewest = {
         (u.workload, u.metric): u
@@ -309,18 +309,8 @@ def joined(seeds: Sequence[JudgedCell]) -> JudgedCell:
     }
     update = {
         "unsupported": tuple(fewest.values()),
-        "measurements": tuple(
-            CellMeasurement.of_seeds(
-                Measurement(
-                    workload=ms[0].workload,
-                    metric=ms[0].metric,
-                    unit=ms[0].unit,
-                    values=tuple(v for m in ms for v in m.values),
-                )
-            )
-            for ms in values.values()
-            if len(ms) == len(there)
-        ),
+        "measurements": _joined_values([result.measurements for result in results]),
+        "shapes": _joined_values([result.shapes for result in results]),
         "counters": tuple(
             c.model_copy(update={"trial": number})
             for number, result in enumerate(results, 1)
@@ -339,6 +329,28 @@ def joined(seeds: Sequence[JudgedCell]) -> JudgedCell:
         result=first.result.model_copy(update=update),
         seeds=tuple(seed for one in there for seed in one.seeds),
         bitmap_shares=shares,
+    )
+
+
+def _joined_values(
+    seeds: Sequence[Sequence[CellMeasurement]],
+) -> tuple[CellMeasurement, ...]:
+    """Each measurement that all seeds have, with the values of all."""
+    values: dict[tuple[str, str], list[CellMeasurement]] = {}
+    for measurements in seeds:
+        for m in measurements:
+            values.setdefault((m.workload, m.metric), []).append(m)
+    return tuple(
+        CellMeasurement.of_seeds(
+            Measurement(
+                workload=ms[0].workload,
+                metric=ms[0].metric,
+                unit=ms[0].unit,
+                values=tuple(v for m in ms for v in m.values),
+            )
+        )
+        for ms in values.values()
+        if len(ms) == len(seeds)
     )
 
 

@@ -152,6 +152,8 @@ def _figures(cell: CellResult, asked: Cell) -> Iterator[dict[str, Any]]:
         ("workload", "tool", "disk", "metric", "unit", "trial", "value", "median", "low", "high")
     )
     figures: list[tuple[CellMeasurement, str | None]] = [(one, None) for one in figures_of(cell)]
+    known = {(one.workload, one.metric) for one, _ in figures}
+    figures += [(s, None) for s in cell.shapes if (s.workload, s.metric) not in known]
     serials = dict.fromkeys(one.serial for one in cell.counters)
     named = dict.fromkeys(one.workload for one in cell.counters)
     figures += [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lab.analysis.counted import figures_of
 from lab.analysis.noise import disks_of
 from lab.analysis.series import history
-from lab.compile.cell.metrics import COUNTS, similar
+from lab.compile.cell.metrics import COUNTS, SHAPES, similar
 from lab.core.errors import InputError
 from lab.model.result.document import contended
 from lab.model.result.history import History, Point
@@ -27,7 +27,7 @@ def history_of(
     broken: list[str] = []
     for run in store.every():
         try:
-            found += _points(run, counters=metric in COUNTS)
+            found += _points(run, metric)
         except InputError as error:
             broken.append(str(error))
         broken += run.warnings()
@@ -59,8 +59,9 @@ def history_of(
 
 
 @understood
-def _points(run: RunStore, *, counters: bool) -> list[Point]:
-    """Return a run's values, with those that its disks counted or without."""
+def _points(run: RunStore, metric: str) -> list[Point]:
+    """Return a run's values; those that its disks counted and the array's shape if the metric is
+    one of them."""
     stored = run.load_run()
     result = run.load_result() or result_of(run)
     disks = {cell.id: disks_of(cell.cell) for cell in stored.cells}
@@ -78,5 +79,8 @@ def _points(run: RunStore, *, counters: bool) -> list[Point]:
             branch=result.environment.get("branch"),
         )
         for cell in result.cells
-        for one in (figures_of(cell) if counters else cell.measurements)
+        for one in (
+            *(figures_of(cell) if metric in COUNTS else cell.measurements),
+            *(cell.shapes if metric in SHAPES else ()),
+        )
     ]

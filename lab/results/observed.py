@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.analysis.compare import CERTAIN
-from lab.analysis.counted import counter_of
+from lab.analysis.counted import figure_of
 from lab.analysis.noise import disks_of, share_of
 from lab.analysis.sides import Observed, Seen
 from lab.compile.scenario.fields import fields_of
@@ -52,16 +52,16 @@ def _values(stored: StoredRun, result: Result, claim: str, metric: str) -> Itera
         cell = cells[found.id]
         fields = fields_of(cell, stored.claims)
         named = {v.workload for v in spoken.values if matches(v.where, fields)}
-        for one in (*found.measurements, *_counters(found, named, metric)):
-            if one.workload in named and one.metric == metric and not found.doubts(one.workload):
+        for one in _figures(found, named, metric):
+            if not found.doubts(one.workload):
                 axes = {k: v for k, v in found.axes.items() if k not in _SYSTEM}
                 subject = Subject(axes=axes, workload=one.workload, metric=metric, unit=one.unit)
                 noise = share_of(stored.noise, disks_of(cell), metric, CERTAIN)
                 yield Seen(subject=subject, figure=one, noise=noise)
 
 
-def _counters(found: CellResult, named: set[str], metric: str) -> Iterator[CellMeasurement]:
-    """Yield what the disks counted, in the form of a measurement."""
+def _figures(found: CellResult, named: set[str], metric: str) -> Iterator[CellMeasurement]:
+    """Yield the metric of each named workload and fault."""
     for name in sorted(named):
-        if one := counter_of(found, name, metric):
+        if one := figure_of(found, name, metric):
             yield one

@@ -41,7 +41,7 @@ from lab.model.execution.procedure import (
 )
 from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
-from lab.plugins.faults._shared import BEGAN, check, common, glance, settle, shape_of, state
+from lab.plugins.faults._shared import BEGAN, check, common, glance, reshaped, settle, state
 from lab.report.export.shell import as_script
 from lab.run.plan import plan_of
 from lab.run.steps import Undo, run_procedure
@@ -1040,7 +1040,7 @@ md127 : active raid6 vde[4] vdd[3] vdc[1] vdb[0]
 
 def test_the_shape_after_a_reshape_is_the_kernels(tmp_path: Path) -> None:
     outputs = Outputs(stdout="", stderr="", files={"state.txt": RESHAPED})
-    assert shape_of(outputs) == {
+    assert reshaped(outputs) == {
         "reshaped": 1,
         "raid_disks": 4,
         "array_bytes": 64 * 1024**2,
@@ -1051,9 +1051,9 @@ def test_the_shape_after_a_reshape_is_the_kernels(tmp_path: Path) -> None:
     during = {"state.txt": STATE.replace("raid_disks=4", "raid_disks=4 (3)")}
     assert common(SETTLED, during)["missing"] == 0
     mirror = "raid_disks=2\n      65536 blocks super 1.2 [2/2] [UU]\n"
-    found = shape_of(Outputs(stdout="", stderr="", files={"state.txt": mirror}))
+    found = reshaped(Outputs(stdout="", stderr="", files={"state.txt": mirror}))
     assert found == {"reshaped": 0, "raid_disks": 2, "array_bytes": 64 * 1024**2}
-    assert shape_of(Outputs(stdout="", stderr="", files={"state.txt": ""})) == {"reshaped": 0}
+    assert reshaped(Outputs(stdout="", stderr="", files={"state.txt": ""})) == {"reshaped": 0}
 
 
 @pytest.mark.parametrize(
@@ -1082,7 +1082,7 @@ def test_other_levels_have_a_shape_too(
 ) -> None:
     """As ``raid0.c``, ``raid1.c`` and ``raid10.c`` print them."""
     text = f"raid_disks=2\nmember vdb 0 0 in_sync\nmd127 : active {line}\n"
-    found = shape_of(Outputs(stdout="", stderr="", files={"state.txt": text}))
+    found = reshaped(Outputs(stdout="", stderr="", files={"state.txt": text}))
     level, chunk, layout = expected
     assert (found["array_bytes"], found["array_level"]) == (64 * 1024**2, level)
     assert found.get("array_chunk_bytes") == (chunk and chunk * 1024)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 
-from lab.model.result.measurement import COUNTERS, Metric
+from lab.model.result.measurement import COUNTERS, SHAPE, Metric
 from lab.model.scenario.document import Cell, Workload
 from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
@@ -19,18 +19,27 @@ Metrics = Mapping[tuple[str, str], Metric]
 def metrics_of(cell: Cell) -> Metrics:
     """Return each metric that the cell can have, in the order of the scenario.
 
-    The disks' counters of a workload or fault are its metrics too. A missing plug-in has no others.
+    The disks' counters of a workload or fault are its metrics too, and the shape of an md array. A
+    missing plug-in has no others.
     """
     every: tuple[Workload | Fault, ...] = (*cell.workloads, *cell.faults)
+    shapes = SHAPES if has_shape(cell) else {}
     return {
         (named.name, name): metric
         for named in every
-        for name, metric in {**own_metrics(named), **COUNTS}.items()
+        for name, metric in {**own_metrics(named), **COUNTS, **shapes}.items()
     }
+
+
+def has_shape(cell: Cell) -> bool:
+    """Return whether the cell has an md array of whole disks."""
+    return cell.array is not None and cell.array.kind == "md"
 
 
 COUNTS: Mapping[str, Metric] = {metric.name: metric for metric in COUNTERS}
 """The disks' counters by name."""
+SHAPES: Mapping[str, Metric] = {metric.name: metric for metric in SHAPE}
+"""The metrics of an array's shape by name."""
 
 
 def own_metrics(named: Workload | Fault) -> dict[str, Metric]:

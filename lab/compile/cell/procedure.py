@@ -61,7 +61,8 @@ def cell_procedure(
             own = of_trial(cell, trial)
             disks = disk_steps(own, guest_directory, None, seed=cell.seed_of(trial))
             steps = (*disks, *_on_disks(own, (trial,), guest_directory, expected))
-            found += (_of_trial(step, trial) for step in steps)
+            tags = tuple(f"{fault.name}.{trial}." for fault in own.faults)
+            found += (_of_trial(step, trial, tags) for step in steps)
         return Procedure(name=cell.scenario, steps=tuple(found))
     own = of_trial(cell, 1)
     disks = disk_steps(own, guest_directory, plugged, erase, keep_spare=keep_spare)
@@ -69,9 +70,14 @@ def cell_procedure(
     return Procedure(name=cell.scenario, steps=(*disks, *rest))
 
 
-def _of_trial(step: Step, trial: int) -> Step:
-    """Return the step with its own raw output: each trial of a sealed cell has all steps."""
+def _of_trial(step: Step, trial: int, tags: tuple[str, ...]) -> Step:
+    """Return the step with its own raw output: each trial of a sealed cell has all steps.
+
+    The output of a fault has its trial already, in one of the ``tags``.
+    """
     if trial == 1 or not isinstance(step, GuestCommand) or not step.capture:
+        return step
+    if step.capture.startswith(tags):
         return step
     return step.model_copy(update={"capture": f"{step.capture}.{trial}"})
 

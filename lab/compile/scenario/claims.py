@@ -10,7 +10,15 @@ from functools import cached_property
 from typing import Any, Final
 
 from lab.compile.cell.fault_times import cut_short
-from lab.compile.cell.metrics import COUNTS, metrics_of, own_metrics, plugin_of, similar
+from lab.compile.cell.metrics import (
+    COUNTS,
+    SHAPES,
+    has_shape,
+    metrics_of,
+    own_metrics,
+    plugin_of,
+    similar,
+)
 from lab.compile.scenario.fields import field_names, fields_of, is_field, values_of
 from lab.compile.scenario.short_claims import Bare
 from lab.core.errors import InputError
@@ -257,10 +265,11 @@ class _Check:
         if value.disk is not None and value.disk not in serials:
             guess = _guess(value.disk, serials) or f"there is {_listed(serials)}"
             raise self._wrong((*at, "disk"), f"there is no disk '{value.disk}': {guess}")
-        if value.metric not in (*own, *counted):
-            near = similar(value.metric, [*own, *counted])
+        every = [*own, *counted, *(SHAPES if has_shape(cell) else ())]
+        if value.metric not in every:
+            near = similar(value.metric, every)
             guess = f"did you mean '{near}'?" if near else ""
-            given = f"it gives {', '.join([*own, *counted])}"
+            given = f"it gives {', '.join(dict.fromkeys(every))}"
             raise self._wrong(
                 (*at, "metric"), f"{tool} gives no '{value.metric}': {guess or given}"
             )

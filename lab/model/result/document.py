@@ -217,6 +217,8 @@ class CellResult(Model):
     guest_seconds: float | None = None
     """Seconds of a sealed guest's clock, of all trials."""
     measurements: tuple[CellMeasurement, ...] = ()
+    shapes: tuple[CellMeasurement, ...] = ()
+    """The md array's shape when each workload began, and after each fault."""
     unsupported: tuple[Unsupported, ...] = ()
     """Percentiles without a value, because a trial has too few requests."""
     predictions: tuple[Prediction, ...] = ()

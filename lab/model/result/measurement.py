@@ -32,7 +32,7 @@ IOPS = Metric(name="iops", unit="1/s")
 LATENCY = Metric(name="latency", unit="s", better="lower")
 
 
-def _counted(name: str, unit: str) -> Metric:
+def _counted(name: str, unit: str = "1") -> Metric:
     return Metric(name=name, unit=unit, better="lower", kind=MetricKind.COUNTED)
 
 
@@ -51,6 +51,21 @@ COUNTERS = (
 
 ``disk_writes``: requests with data. ``disk_flushes``: flush commands; ``fsync`` calls that wait
 together share one.
+"""
+
+
+SHAPE = (
+    _counted("raid_disks"),
+    _counted("array_bytes", "B"),
+    _counted("array_component_bytes", "B"),
+    _counted("array_level"),
+    _counted("array_chunk_bytes", "B"),
+    _counted("array_layout"),
+)
+"""The shape of an md array when a workload begins, and after a fault, as md prints it.
+
+``array_component_bytes`` is what a redundant array uses of each member. ``array_level`` is -1 for
+linear. ``array_layout`` is the kernel's number of the algorithm.
 """
 
 

@@ -19,7 +19,7 @@ from lab.md.steps.create import bitmap_mount_command
 from lab.md.steps.verify import SUPERBLOCKS
 from lab.model.execution.procedure import LimitDisk, words
 from lab.model.plugin import FaultKind, Problem, Scene, Standing
-from lab.model.result.measurement import Metric, MetricKind
+from lab.model.result.measurement import SHAPE, Metric, MetricKind
 from lab.model.scenario.document import SERVED
 from lab.model.scenario.fault import Fault
 from lab.model.scenario.outputs import Outputs
@@ -64,18 +64,11 @@ acknowledged as durable before the fault; ``lost``: those of them missing after 
 whether none is missing.
 """
 
-SHAPE: Final = (
-    counted("reshaped"),
-    counted("raid_disks"),
-    counted("array_bytes", "B"),
-    counted("array_level"),
-    counted("array_chunk_bytes", "B"),
-    counted("array_layout"),
-)
+RESHAPED: Final = (counted("reshaped"), *SHAPE)
 """Metrics of faults that change the array's shape, or meet it changing.
 
 ``reshaped``: reshapes that md began or continued, from the kernel's log. The others are the array's
-at the end, from ``/proc/mdstat``; ``array_layout`` is the kernel's number of the algorithm.
+at the end.
 """
 
 POLL: Final = 0.1
@@ -159,7 +152,7 @@ def state(device: str, tag: str) -> str:
     return (
         f"{find(device)}"
         "if [ -e $md/array_state ]; then\n"
-        "  for key in array_state raid_disks degraded sync_action mismatch_cnt; do\n"
+        "  for key in array_state raid_disks degraded sync_action mismatch_cnt component_size; do\n"
         '    v=; [ ! -e $md/$key ] || read -r v < $md/$key; echo "$key=$v"\n'
         "  done\n"
         "  for m in $md/dev-*; do\n"
@@ -410,6 +403,7 @@ _MDSTAT: Final = re.compile(
 _COPIES: Final = re.compile(r"(?<!\d)(\d{1,12}) (near|far|offset)-copies")
 _CHUNKS: Final = re.compile(r"(?<!\d)(\d{1,12})[kK] chunk")
 _MEMBER: Final = re.compile(r"member (\S+) (\S+) (\d+) (\S*)")
+_SLOTS: Final = re.compile(r" [^\s\[]++\[\d++\](?!\(S\))")
 _BAD: Final = re.compile(r"^bad \S+ \d+ (\d+)$", re.MULTILINE)
 
 
@@ -480,22 +474,36 @@ def _array_in(state: str) -> re.Match[str] | None:
     return next(iter(own or arrays), None)
 
 
-def shape_of(outputs: Outputs) -> dict[str, float]:
-    """Return the metrics of ``SHAPE``, of an array that runs."""
+def reshaped(outputs: Outputs) -> dict[str, float]:
+    """Return the metrics of ``RESHAPED``, of an array that runs."""
     after = outputs.files.get("state.txt", "")
     found = {"reshaped": float(len(_RESHAPED.findall(after)))}
-    shown = _array_in(after)
-    if shown is None or not pairs(after).get("raid_disks", ""):
-        return found
-    found["raid_disks"] = number(after, "raid_disks")
-    found["array_bytes"] = float(shown["blocks"]) * KIB
+    return found | (shape_in(after) if pairs(after).get("raid_disks", "") else {})
+
+
+def shape_in(text: str) -> dict[str, float]:
+    """Return the metrics of ``SHAPE`` in ``/proc/mdstat`` and the values of :func:`state`; empty:
+    no array runs."""
+    shown = _array_in(text)
+    if shown is None:
+        return {}
+    found = {"array_bytes": float(shown["blocks"]) * KIB}
+    read = pairs(text)
+    if read.get("raid_disks", ""):
+        found["raid_disks"] = number(text, "raid_disks")
+    elif shown["members"]:
+        found["raid_disks"] = float(len(shown["members"]))
+    elif shown["disks"]:
+        found["raid_disks"] = float(len(_SLOTS.findall(shown["disks"])))
+    if read.get("component_size", "0") != "0":
+        found["array_component_bytes"] = number(text, "component_size") * KIB
     if shown["level"]:
         found["array_level"] = float(shown["level"])
         found["array_chunk_bytes"] = float(shown["chunk"]) * KIB
         found["array_layout"] = float(shown["layout"])
         return found
     level = NAMES.get(shown["personality"] or "")
-    if level in (Level.RAID0, Level.RAID1, Level.RAID10):
+    if level is not None:
         found["array_level"] = float(level.value)
     if chunks := _CHUNKS.search(shown["status"]):
         found["array_chunk_bytes"] = float(chunks[1]) * KIB

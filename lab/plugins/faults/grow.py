@@ -25,7 +25,7 @@ from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.claim import Share
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.faults._shared import SHAPE, array_problems, find, shape_of
+from lab.plugins.faults._shared import RESHAPED, array_problems, find, reshaped
 
 _UNTIL: Final = """\
 reached=
@@ -100,7 +100,7 @@ class Grow(FaultKind):
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        return SHAPE
+        return RESHAPED
 
     @override
     def waits(self, parameters: Any) -> bool:
@@ -171,7 +171,7 @@ class Grow(FaultKind):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        return shape_of(outputs)
+        return reshaped(outputs)
 
 
 def _refused(parameters: GrowParameters, scene: Scene) -> Iterable[Problem]:

@@ -26,7 +26,7 @@ from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import (
-    SHAPE,
+    RESHAPED,
     assemble,
     bitmap_mounted,
     counted,
@@ -35,9 +35,9 @@ from lab.plugins.faults._shared import (
     members,
     number,
     pairs,
+    reshaped,
     served,
     settings,
-    shape_of,
     unplugged,
 )
 
@@ -79,7 +79,7 @@ class PowerCut(FaultKind):
             counted("forced"),
             counted("cache_lost_bytes", "B"),
             counted("reshaped_bytes", "B"),
-            *SHAPE,
+            *RESHAPED,
         )
 
     @property
@@ -146,7 +146,7 @@ class PowerCut(FaultKind):
             found["forced"] = float("forced" in said)
         if "reshape_at" in said:
             found["reshaped_bytes"] = number(outputs.stdout, "reshape_at") * KIB
-        found |= shape_of(outputs)
+        found |= reshaped(outputs)
         answers = outputs.files.get("power.txt", "")
         found["cache_lost_bytes"] = sum(float(n) for n in _LOST.findall(answers))
         return found

@@ -92,6 +92,7 @@ def _cell(cell: CellResult) -> CellResult:
     update: dict[str, Any] = {
         "checks": tuple(check for check in cell.checks if check in doubted),
         "counters": (),
+        "shapes": (),
         "digest": None,
         "predictions": tuple(p.model_copy(update={"reason": ""}) for p in cell.predictions),
     }
