@@ -49,6 +49,12 @@ def directory(document: Any) -> Path:
     return Path(document["run"]["directory"])
 
 
+def snapshots() -> dict[str, str]:
+    """Return the digests of each snapshot's files, by the snapshot's name."""
+    stored = paths.sealed().glob("snapshot-*/snapshot.json")
+    return {path.parent.name: path.read_text(encoding="utf-8") for path in stored}
+
+
 def raw(document: Any) -> Path:
     return directory(document) / "cells" / document["cells"][0]["id"] / "raw"
 
@@ -63,9 +69,11 @@ def test_a_run_is_reused_reproduced_and_compared(lab_home: Home, image: str) -> 
     for one in raw(first).iterdir():
         assert (raw(again) / one.name).read_bytes() == one.read_bytes()
     # Run again, from another snapshot: the same digest.
-    for found in paths.sealed().glob("snapshot-*"):
-        shutil.rmtree(found)
+    saved = snapshots()
+    for place in paths.sealed().glob("snapshot-*"):
+        shutil.rmtree(place)
     fresh = run(lab_home, *SHORT, "--fresh")
+    assert snapshots().items() <= saved.items()
     assert fresh["cells"][0]["reused_from"] is None
     assert fresh["cells"][0]["digest"] == cell["digest"]
     # A run from elsewhere: nothing is known of it here until it was reproduced.
