@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lab.model.image.package import Axis
+from lab.model.image.axis import Axis
 from lab.model.scenario.claim import Verdict
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from lab.analysis.predict import drives_of, works
-from lab.md import theory
+from lab.md.theory import answer
+from lab.md.theory.bucket import Direction
+from lab.md.theory.paths import Load, SequentialLoad
 from lab.model.result.measurement import IOPS
 from lab.model.scenario.document import Cell
 from lab.model.scenario.drive import HardDrive
@@ -35,20 +37,20 @@ def host_seconds(cell: Cell) -> dict[str, float]:
     for name, work in works(cell).items():
         requests = _requests(cell, name, work)
         if requests is not None:
-            reads = work.read_share if isinstance(work, theory.Load) else _reads(work)
+            reads = work.read_share if isinstance(work, Load) else _reads(work)
             each = reads * READ + (1 - reads) * WRITE + work.block / COPIED
             found[name] = requests * each
     return found
 
 
-def _reads(work: theory.SequentialLoad) -> float:
-    return 1.0 if work.direction is theory.Direction.READ else 0.0
+def _reads(work: SequentialLoad) -> float:
+    return 1.0 if work.direction is Direction.READ else 0.0
 
 
-def _requests(cell: Cell, name: str, work: theory.SequentialLoad | theory.Load) -> float | None:
+def _requests(cell: Cell, name: str, work: SequentialLoad | Load) -> float | None:
     """Return the number of a workload's requests; ``None``: theory does not cover it."""
     total = work.total
-    if isinstance(work, theory.Load):
+    if isinstance(work, Load):
         if total is None and work.seconds is None:
             total = work.span
         if work.seconds is not None:
@@ -60,12 +62,12 @@ def _requests(cell: Cell, name: str, work: theory.SequentialLoad | theory.Load) 
     return None if total is None else total / work.block
 
 
-def _rate(cell: Cell, name: str, work: theory.Load) -> float | None:
+def _rate(cell: Cell, name: str, work: Load) -> float | None:
     """Return requests per second of the guest's clock; for modelled drives an approximate
     number."""
     drives = [modelled.drive for modelled in drives_of(cell).values()]
     if not drives:
-        said = theory.predict(cell, {name: work})
+        said = answer.predict(cell, {name: work})
         return next((p.value for p in said if p.metric == IOPS.name), None)
     if not work.random:
         models = [(catalog.disk_model(disk.model), disk) for _, disk in cell.each_disk]

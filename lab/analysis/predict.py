@@ -11,8 +11,12 @@ from lab.compile.cell.fault_times import undisturbed
 from lab.compile.cell.metrics import metrics_of
 from lab.compile.guest.seeds import of_trial, own_places
 from lab.core.base import KEPT
-from lab.md import theory
+from lab.md.theory import answer, bitmap_writes
+from lab.md.theory.bucket import Direction
+from lab.md.theory.cell import only_reads, why_not
 from lab.md.theory.drive import sequential_read_rate
+from lab.md.theory.mechanism import ModelledDrive
+from lab.md.theory.paths import Load, SequentialLoad
 from lab.model.plugin import Stream
 from lab.model.result.explanation import Explanation
 from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT, Prediction
@@ -62,7 +66,7 @@ def _of_a_seed(
     bare = tuple(_of_the_drive(cell))
     done = {p.workload for p in bare}
     rest = {name: work for name, work in works(cell).items() if name not in done}
-    return [*_with_guest(cell, theory.predict(cell, rest, busy, drives_of(cell), kernel)), *bare]
+    return [*_with_guest(cell, answer.predict(cell, rest, busy, drives_of(cell), kernel)), *bare]
 
 
 def _means(each: Sequence[Sequence[Prediction]]) -> Iterator[Prediction]:
@@ -76,14 +80,14 @@ def _means(each: Sequence[Sequence[Prediction]]) -> Iterator[Prediction]:
             yield first.model_copy(update={"value": value, "doubt": doubt})
 
 
-def drives_of(cell: Cell) -> dict[str, theory.ModelledDrive]:
+def drives_of(cell: Cell) -> dict[str, ModelledDrive]:
     """Return the cell's modelled drives by serial."""
     found = {}
     for serial, disk in cell.each_disk:
         drive = catalog.disk_model(disk.model).drive(disk)
         if drive is not None and disk.device is None:
             seed = integers(drive, serial).seed
-            found[serial] = theory.ModelledDrive(drive=drive, size=disk.size, seed=seed)
+            found[serial] = ModelledDrive(drive=drive, size=disk.size, seed=seed)
     return found
 
 
@@ -103,7 +107,7 @@ def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
     if drive is None:
         return
     for name, work in works(cell).items():
-        if not isinstance(work, theory.Load) or work.read_share < 1 or work.jobs != 1:
+        if not isinstance(work, Load) or work.read_share < 1 or work.jobs != 1:
             continue
         if work.random or work.offset:
             continue
@@ -119,9 +123,9 @@ def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
             )
 
 
-def works(cell: Cell) -> dict[str, theory.SequentialLoad | theory.Load]:
+def works(cell: Cell) -> dict[str, SequentialLoad | Load]:
     """Return the workloads as theory's loads by name, without those that theory does not cover."""
-    found: dict[str, theory.SequentialLoad | theory.Load] = {}
+    found: dict[str, SequentialLoad | Load] = {}
     for workload in undisturbed(own_places(cell)):
         tool = catalog.workload(workload.tool)
         stream = tool.stream(tool.parameters.model_validate(workload.parameters, context=KEPT))
@@ -137,7 +141,7 @@ def explanations(
     `predictions`."""
     known, shares = works(cell), busy or {}
     return tuple(
-        theory.explain(
+        answer.explain(
             *(cell, workload.name, known[workload.name], drives_of(cell)),
             *(shares.get(workload.name, 0.0), kernel or named_kernel(cell)),
         )
@@ -156,10 +160,10 @@ def durations(cell: Cell) -> dict[str, float]:
     timed = {
         name: work.rest + work.seconds
         for name, work in known.items()
-        if isinstance(work, theory.Load) and work.seconds is not None
+        if isinstance(work, Load) and work.seconds is not None
     }
     rest = {name: work for name, work in known.items() if name not in timed}
-    said = theory.predict(cell, rest, drives=drives_of(cell), kernel=named_kernel(cell))
+    said = answer.predict(cell, rest, drives=drives_of(cell), kernel=named_kernel(cell))
     return timed | {p.workload: p.value for p in said if p.metric == SECONDS.name}
 
 
@@ -172,9 +176,9 @@ def bitmap_updates(cell: Cell, seconds: Mapping[str, float]) -> dict[str, float]
     found = {}
     for name, took in seconds.items():
         work = known.get(name)
-        if work is not None and theory.only_reads(work):
+        if work is not None and only_reads(work):
             continue
-        updates = theory.bitmap_updates(cell, work, took)
+        updates = bitmap_writes.bitmap_updates(cell, work, took)
         if updates is not None:
             found[name] = updates
     return found
@@ -190,25 +194,25 @@ def written(cell: Cell) -> int:
         return 0
     total = 0
     for work in known.values():
-        if isinstance(work, theory.SequentialLoad):
-            total += work.total if work.direction is theory.Direction.WRITE else 0
+        if isinstance(work, SequentialLoad):
+            total += work.total if work.direction is Direction.WRITE else 0
         elif work.read_share < 1:
             return 0
     return total
 
 
-def work_of(stream: Stream) -> theory.SequentialLoad | theory.Load:
+def work_of(stream: Stream) -> SequentialLoad | Load:
     """Return the workload as one of theory's loads: one request at a time, or many."""
     plain = not stream.random and stream.depth == 1 and stream.direction != "mixed"
     if plain and stream.total is not None and stream.seconds is None:
-        return theory.SequentialLoad(
-            direction=theory.Direction(stream.direction),
+        return SequentialLoad(
+            direction=Direction(stream.direction),
             block=stream.block,
             total=stream.total,
             offset=stream.offset,
         )
     shares = {"read": 1.0, "write": 0.0, "mixed": stream.read_share}
-    return theory.Load(
+    return Load(
         block=stream.block,
         read_share=shares[stream.direction],
         random=stream.random,
@@ -235,7 +239,7 @@ def silences(cell: Cell) -> dict[str, str]:
             continue
         work = known.get(workload.name)
         own = drives_of(cell), named_kernel(cell)
-        reason = theory.why_not(cell, work, *own) if work else None
+        reason = why_not(cell, work, *own) if work else None
         found[workload.name] = reason or _no_rule(cell, workload)
     return found
 

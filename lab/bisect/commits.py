@@ -8,7 +8,8 @@ from lab.host import images
 from lab.host.images import linux
 from lab.host.images.linux import Commit
 from lab.model import bisection
-from lab.model.image.package import Axis, Version
+from lab.model.image.axis import Axis
+from lab.model.image.package import Version
 from lab.model.scenario.guest import Guest
 
 DIGITS = 12

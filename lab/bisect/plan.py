@@ -20,7 +20,8 @@ from lab.core.versions import age
 from lab.core.yaml import parse_override
 from lab.host.images import packages
 from lab.model.bisection import Bisection, Series, Tree
-from lab.model.image.package import Axis, Version
+from lab.model.image.axis import Axis
+from lab.model.image.package import Version
 from lab.model.scenario.claim import Claim, matches
 from lab.model.scenario.document import AutoTrials, Cell
 from lab.model.scenario.guest import Clock, Guest

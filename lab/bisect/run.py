@@ -27,7 +27,8 @@ from lab.host import images
 from lab.host.images import packages
 from lab.host.system import clock, makers
 from lab.model.bisection import Bisection, Ending, Pair, Side, Step
-from lab.model.image.package import Axis, Version
+from lab.model.image.axis import Axis
+from lab.model.image.package import Version
 from lab.results.documents import result_of
 from lab.results.observed import observed
 from lab.run import execute

@@ -14,7 +14,8 @@ from lab.host.images import series as image_series
 from lab.host.images import workspace as image_workspace
 from lab.host.images.series import Series
 from lab.model import bisection
-from lab.model.image.package import Axis, Version
+from lab.model.image.axis import Axis
+from lab.model.image.package import Version
 from lab.model.scenario.guest import Guest
 from lab.run.preparation.patched import source_of
 

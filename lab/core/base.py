@@ -44,6 +44,8 @@ class Model(BaseModel):
         """Raise an error for the first unknown key, with the most similar known key."""
         if not isinstance(value, dict):
             return value
+        if value.keys() <= cls.model_fields.keys():
+            return value
         known = [field.alias or name for name, field in cls.model_fields.items()]
         accepted = {*known, *cls.model_fields}
         for key in value:

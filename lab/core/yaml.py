@@ -23,6 +23,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.resolver import VersionedResolver
+from typing_extensions import override as overrides
 
 from lab.core import regular, wording
 from lab.core.errors import InputError
@@ -189,10 +191,21 @@ def _nodes(text: str) -> Node | None:
         warnings.simplefilter("ignore", ReusedAnchorWarning)
         if not _SLOW.search(text):
             with contextlib.suppress(YAMLError):
-                quick: Node | None = YAML(typ="safe", pure=False).compose(text)
-                return quick
+                quick = YAML(typ="safe", pure=False)
+                quick.Resolver = _Resolver
+                found: Node | None = quick.compose(text)
+                return found
         root: Node | None = YAML(typ="safe", pure=True).compose(text)
         return root
+
+
+class _Resolver(VersionedResolver):
+    """Knows the version of YAML once, and not for each value: no text of libyaml names another."""
+
+    @functools.cached_property
+    @overrides
+    def versioned_resolver(self) -> Any:
+        return super().versioned_resolver
 
 
 _SLOW: Final = re.compile(rf"\t|(?:^|[\s\[{{,])!|^%|^[ ?-]{{{4 * MAX_DEPTH}}}", re.MULTILINE)
@@ -209,6 +222,10 @@ def _problem(said: str) -> str:
     """Return the YAML reader's error, with the remedy."""
     known = next((text for part, text in _PROBLEMS.items() if part in said), "")
     return known or f"{said.splitlines()[0]}; check quotes, brackets and indentation here and above"
+
+
+_HALVES: Final = re.compile("[\ud800-\udfff]")
+"""Halves of UTF-16 characters, which are none."""
 
 
 def _at(source: str, node: Node) -> str:
@@ -263,7 +280,7 @@ def _plain(node: Node, path: Path_, lines: dict[Path_, int], source: str) -> Any
         return [_plain(v, (*path, i), lines, source) for i, v in enumerate(node.value)]
     kind = str(node.tag).removeprefix(_CORE)
     if kind in ("str", "timestamp", "value", "merge"):
-        if any("\ud800" <= c <= "\udfff" for c in node.value):
+        if _HALVES.search(node.value):
             raise InputError(f"{_at(source, node)}: {node.value!r} is not Unicode text")
         return str(node.value)
     if kind not in ("int", "float", "bool", "null"):

@@ -19,7 +19,7 @@ from lab.host.images import packages
 from lab.matrix.file import CompiledMatrix, MatrixJob
 from lab.matrix.run import matrix_result
 from lab.model.bisection import Bisection, Ending
-from lab.model.image.package import Axis
+from lab.model.image.axis import Axis
 from lab.model.matrix.record import Flip, JobState, MatrixRun
 from lab.report.content.bisection import result_sentence
 from lab.results.documents import result_of, understood

@@ -9,7 +9,8 @@ from typing import Literal
 from pydantic import Field
 
 from lab.core.base import Model
-from lab.model.image.package import Axis, Version
+from lab.model.image.axis import Axis
+from lab.model.image.package import Version
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue
 

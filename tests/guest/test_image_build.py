@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lab.host import images
+from lab.host.images import build as image_build
 from lab.host.images import recipes as image_recipes
 from lab.host.system import paths
 from lab.model.image.manifest import Image
@@ -28,7 +29,7 @@ BUILDER = """
 import sys
 from lab.core.errors import LabError
 from lab.host.images import recipes as image_recipes
-from lab.host import images
+from lab.host.images import build as image_build
 recipe = image_recipes.load("debian-12")[1]
 if len(sys.argv) > 1:
     recipe = recipe.model_copy(update={"packages": (*recipe.packages, sys.argv[1])})
@@ -39,7 +40,8 @@ def progress(says, part):
         print(says, flush=True)
 try:
     options = {} if len(sys.argv) == 1 else {"minimum_free": 0}
-    print("made", images.build(recipe, name="debian-12", progress=progress, **options).directory)
+    image = image_build.build(recipe, name="debian-12", progress=progress, **options)
+    print("made", image.directory)
 except LabError as error:
     print("error", type(error).__name__, error)
 """
@@ -152,7 +154,7 @@ def test_two_builders_do_the_work_once_and_the_image_is_as_asked_for(
 
     recipe = image_recipes.load("debian-12")[1]
     began = time.monotonic()
-    again = images.build(recipe, name="debian-12", progress=lambda _says, _part: None)
+    again = image_build.build(recipe, name="debian-12", progress=lambda _says, _part: None)
     assert again == image
     assert time.monotonic() - began < 1.0
 

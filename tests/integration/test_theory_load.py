@@ -11,22 +11,12 @@ import pytest
 
 from lab.analysis.predict import work_of
 from lab.md.facts.levels import Level
-from lab.md.theory import (
-    Bitmap,
-    Limit,
-    Limits,
-    Load,
-    LoadPrediction,
-    Scope,
-    SequentialLoad,
-    Unit,
-    predict_load,
-)
-from lab.md.theory.bitmap import BitmapState
-from lab.md.theory.bucket import Direction, Meter
+from lab.md.theory.bitmap import Bitmap, BitmapState
+from lab.md.theory.bucket import Direction, Limit, Limits, Meter, Scope, Unit
 from lab.md.theory.concurrent import Simulation, UnlimitedError
 from lab.md.theory.fio_random import places, seed_of
-from lab.md.theory.paths import Reads
+from lab.md.theory.load import LoadPrediction, predict_load
+from lab.md.theory.paths import Load, Reads, SequentialLoad
 from lab.md.theory.placement import senders
 from lab.md.theory.stripe import StripeRules, WriteMethod
 from lab.md.theory.throttle import EventQueue, Throttle

@@ -14,13 +14,12 @@ import pytest
 from drive.drive import Parameters
 from lab.md.facts.geometry import Geometry
 from lab.md.facts.levels import Level
-from lab.md.theory import ModelledDrive
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Direction, Limits
 from lab.md.theory.concurrent import TooLongError
 from lab.md.theory.drive import random_read_rate
 from lab.md.theory.load import DRIVE, LoadPrediction, predict_load
-from lab.md.theory.mechanism import BITMAP_OFFSET, server_of
+from lab.md.theory.mechanism import BITMAP_OFFSET, ModelledDrive, server_of
 from lab.md.theory.paths import Load
 from lab.md.theory.throttle import EventQueue
 from lab.model.scenario.drive import HardDrive, SolidStateDrive, integers

@@ -14,8 +14,10 @@ import pytest
 from lab.analysis.predict import predictions
 from lab.compile.scenario.document import compile_scenario
 from lab.md.facts.levels import Level
-from lab.md.theory import Limit, Limits, Load, LoadPrediction, Scope, Unit, concurrent, predict_load
-from lab.md.theory.paths import Extent, Reads
+from lab.md.theory import concurrent
+from lab.md.theory.bucket import Limit, Limits, Scope, Unit
+from lab.md.theory.load import LoadPrediction, predict_load
+from lab.md.theory.paths import Extent, Load, Reads
 from lab.md.theory.placement import senders
 from tests.geometries import geometry
 

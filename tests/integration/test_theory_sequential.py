@@ -10,20 +10,11 @@ from hypothesis import strategies as st
 
 from lab.md.facts.geometry import Geometry
 from lab.md.facts.levels import Level
-from lab.md.theory import (
-    Direction,
-    Limit,
-    Limits,
-    Scope,
-    SequentialLoad,
-    StreamPrediction,
-    StripeRules,
-    Unit,
-    predict_stream,
-)
-from lab.md.theory.bucket import Meter
-from lab.md.theory.paths import BIO_LIMIT, HUGE_BIO, Cutting, Path, Sender, path_of
+from lab.md.theory.bucket import Direction, Limit, Limits, Meter, Scope, Unit
+from lab.md.theory.paths import BIO_LIMIT, HUGE_BIO, Cutting, Path, Sender, SequentialLoad, path_of
+from lab.md.theory.prediction import StreamPrediction, predict_stream
 from lab.md.theory.sequential import StreamClock
+from lab.md.theory.stripe import StripeRules
 from tests.geometries import geometry as made
 from tests.properties import examples
 

@@ -20,7 +20,8 @@ from lab.core.errors import GuestError, HostError, InputError
 from lab.host.images import packages
 from lab.host.system import paths
 from lab.model.bisection import Bisection, Ending, Side
-from lab.model.image.package import Axis, PackageFile, PackageIndex, ReleaseRead, Version
+from lab.model.image.axis import Axis
+from lab.model.image.package import PackageFile, PackageIndex, ReleaseRead, Version
 from lab.report.content.bisection import bisection_page, plan_page, result_sentence
 from lab.results.documents import result_of
 from lab.run import execute

@@ -19,7 +19,8 @@ from lab.matrix import run as running
 from lab.matrix.file import CompiledMatrix, compile_matrix
 from lab.matrix.plan import host_of, plan_of
 from lab.model.bisection import Bisection, Ending, Pair
-from lab.model.image.package import Axis, PackageFile, PackageIndex, Version
+from lab.model.image.axis import Axis
+from lab.model.image.package import PackageFile, PackageIndex, Version
 from lab.model.matrix.record import JobState, MatrixRun
 from lab.model.scenario.claim import Verdict
 from lab.report.content.matrix import flip_sentence, remarkable

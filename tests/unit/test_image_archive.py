@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from lab.core.errors import InputError
-from lab.host import images
+from lab.host.images import archive as image_archive
+from lab.host.images import download
 from lab.host.images import store as image_store
 from lab.host.images import virtual_time as sealed_kit
 from lab.host.system import paths
@@ -70,11 +71,11 @@ def archive(home: Path) -> tuple[Path, str, Image]:
     for name in sealed_kit.BOOT_FILES:
         (boot / name).write_text(name)
     path = home / "debian-12.tar"
-    return path, images.export(image, path, silent), image
+    return path, image_archive.export(image, path, silent), image
 
 
 def bring(path: Path, checksum: str, in_use: tuple[str, ...] = ()) -> Image:
-    return images.import_archive(
+    return download.import_archive(
         str(path), checksum=f"sha256:{checksum}", progress=silent, in_use=in_use
     )
 
@@ -88,7 +89,7 @@ def test_another_host_has_the_same_bytes_and_the_driver(
 ) -> None:
     path, checksum, image = archive
     assert checksum == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert images.export(image, home / "again.tar", silent) == checksum
+    assert image_archive.export(image, home / "again.tar", silent) == checksum
     monkeypatch.setenv("LAB_HOME", str(home / "two"))
     assert left() == []
     brought = bring(path, checksum)
@@ -98,7 +99,7 @@ def test_another_host_has_the_same_bytes_and_the_driver(
     assert (sealed_kit.boot_place(brought) / "lab_disk.ko").read_text() == "lab_disk.ko"
     assert bring(path, checksum).directory == brought.directory
     assert left() == [brought.directory.name]
-    assert images.export(brought, home / "back.tar", silent)
+    assert image_archive.export(brought, home / "back.tar", silent)
 
 
 def test_an_archive_does_not_say_where_it_comes_from(

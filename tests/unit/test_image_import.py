@@ -19,7 +19,7 @@ import pytest
 
 from lab.core.errors import HostError, InputError
 from lab.host import images
-from lab.host.images import inspection
+from lab.host.images import download, inspection
 from lab.host.images.download import disk_format
 from lab.host.system import paths
 from lab.model.image.manifest import Image, ImageBoot, ImageSource
@@ -49,7 +49,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def bring(source: str, checksum: str, name: str = "brought") -> Image:
-    return images.import_image(
+    return download.import_image(
         source, name=name, checksum=checksum, progress=lambda _says, _part: None
     )
 
@@ -148,7 +148,7 @@ def test_a_qcow2_file_is_kept_as_it_came(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/whole", "/moved", "/without-length"])
 def test_a_url_is_fetched(home: Path, server: str, path: str) -> None:
     seen: list[float] = []
-    image = images.import_image(
+    image = download.import_image(
         server + path,
         name="brought",
         checksum=sha512(RAW),
@@ -289,8 +289,8 @@ def test_an_interrupted_import_leaves_nothing(
 ) -> None:
     code = (
         "import sys\n"
-        "from lab.host import images\n"
-        "images.import_image(sys.argv[1], name='brought', checksum=sys.argv[2],\n"
+        "from lab.host.images import download\n"
+        "download.import_image(sys.argv[1], name='brought', checksum=sys.argv[2],\n"
         "    progress=lambda says, part: print(says, part, flush=True))\n"
     )
     process = subprocess.Popen(
@@ -319,9 +319,9 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, server: str) -> None:
     code = (
         "import sys\n"
         "from lab.core.errors import HostError\n"
-        "from lab.host import images\n"
+        "from lab.host.images import download\n"
         "try:\n"
-        "    images.import_image(sys.argv[1], name='brought', checksum=sys.argv[2],\n"
+        "    download.import_image(sys.argv[1], name='brought', checksum=sys.argv[2],\n"
         "        progress=lambda says, part: None)\n"
         "except HostError as error:\n"
         "    print(error)\n"

@@ -333,7 +333,7 @@ def test_a_package_makes_an_image_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     def build(recipe: ImageRecipe, *, name: str, progress: Any) -> None:
         asked.append((name, recipe))
 
-    monkeypatch.setattr(systems.images, "build", build)
+    monkeypatch.setattr(systems.image_build, "build", build)
     systems.build(Guest(kernel="linux-image-rt-amd64"), lambda _says, _part: None)
     ((name, recipe),) = asked
     assert name == "debian-12+linux-image-rt-amd64"

@@ -17,7 +17,7 @@ from lab.compile.image import log as image_log
 from lab.compile.image.build import Found, compile_build
 from lab.compile.image.series import TREE
 from lab.core.errors import HostError, InputError, ToolError
-from lab.host import images
+from lab.host.images import build as host_build
 from lab.host.images import recipes as image_recipes
 from lab.host.images.build import has_subordinates
 from lab.model.image.recipe import (
@@ -334,7 +334,7 @@ def test_no_reason_is_invented() -> None:
 
 
 def build(name: str = "mine", **options: int) -> None:
-    images.build(debian(), name=name, progress=lambda _says, _part: None, **options)
+    host_build.build(debian(), name=name, progress=lambda _says, _part: None, **options)
 
 
 def test_a_missing_program_is_named_with_its_package(

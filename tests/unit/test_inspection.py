@@ -14,7 +14,7 @@ import pytest
 
 from lab.core.errors import HostError, InputError
 from lab.host import images
-from lab.host.images import inspection
+from lab.host.images import download, inspection
 from lab.host.system import paths
 from tests.fakes import Cli
 
@@ -85,7 +85,7 @@ def bring(tmp_path: Path, disk: bytes, name: str = "mine") -> images.Image:
     file = tmp_path / f"{name}.raw"
     file.write_bytes(disk)
     checksum = f"sha256:{hashlib.sha256(disk).hexdigest()}"
-    return images.import_image(
+    return download.import_image(
         str(file), name=name, checksum=checksum, progress=lambda _what, _part: None
     )
 
@@ -200,7 +200,7 @@ def test_a_disk_larger_than_what_is_free_is_not_unpacked(tmp_path: Path) -> None
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "1P"], check=True)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     with pytest.raises(HostError, match=r"large\.qcow2' needs 1125899\.9 GB in .* are free"):
-        images.import_image(
+        download.import_image(
             str(path), name="mine", checksum=f"sha256:{sha256}", progress=lambda *_: None
         )
     assert left() == []

@@ -16,7 +16,8 @@ from lab.core.errors import HostError, InputError, ToolError
 from lab.host.images import debs, packages, workspace
 from lab.host.images.store import file_sha256
 from lab.host.system import paths
-from lab.model.image.package import Axis, PackageFile, PackageIndex, ReleaseRead, Version
+from lab.model.image.axis import Axis
+from lab.model.image.package import PackageFile, PackageIndex, ReleaseRead, Version
 from lab.model.image.recipe import Brought, BroughtPackage, ImageRecipe, recipe_digest
 from lab.model.scenario.guest import Guest
 from lab.run.preparation import systems, versions

@@ -6,16 +6,9 @@ import pytest
 
 from lab.md.facts.geometry import Geometry
 from lab.md.facts.levels import Level
-from lab.md.theory import (
-    Bitmap,
-    Direction,
-    Limit,
-    Limits,
-    Scope,
-    SequentialLoad,
-    Unit,
-)
-from lab.md.theory.bitmap import BitmapState
+from lab.md.theory.bitmap import Bitmap, BitmapState
+from lab.md.theory.bucket import Direction, Limit, Limits, Scope, Unit
+from lab.md.theory.paths import SequentialLoad
 from lab.md.theory.prediction import predict_stream
 from tests.geometries import geometry as made
 

@@ -18,7 +18,9 @@ from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.statistics import Spread, t_quantile
 from lab.core.units import GIB, KIB, MIB
-from lab.md.theory import Direction, Load, SequentialLoad, bitmap_updates
+from lab.md.theory.bitmap_writes import bitmap_updates
+from lab.md.theory.bucket import Direction
+from lab.md.theory.paths import Load, SequentialLoad
 from lab.model.execution.procedure import Procedure
 from lab.model.result.document import (
     CellMeasurement,

@@ -27,7 +27,7 @@ from lab.cli.options import (
     home,
     print_json,
 )
-from lab.model.image.package import Axis
+from lab.model.image.axis import Axis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from lab.cli import completion
 from lab.cli.app import kernel
 from lab.cli.options import AcceptExpired, Json, console, print_json
 from lab.core.errors import InputError
-from lab.model.image.package import Axis
+from lab.model.image.axis import Axis
 
 
 def _axis(text: str) -> Axis:

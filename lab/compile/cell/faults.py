@@ -11,7 +11,7 @@ from lab.compile.guest.steps import BOOT_TIMEOUT, SETTLED
 from lab.compile.guest.virtual_time import is_sealed
 from lab.core.wording import guess
 from lab.model.execution.procedure import EndWorkload, GuestCommand, Step, Timed, WaitForSsh
-from lab.model.plugin import MOUNT, Keeper, Problem, Scene
+from lab.model.plugin import MOUNT, Keeper, Problem, Scene, Standing
 from lab.model.scenario.document import Array, Cell
 from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
@@ -31,16 +31,25 @@ BOOT: Final = (
 
 
 def scene_of(
-    cell: Cell, fault: Fault, guest_directory: str, *, device: str, trial: int, mount: str
+    cell: Cell,
+    fault: Fault,
+    disks: tuple[Standing, ...],
+    *,
+    device: str,
+    trial: int,
+    mount: str,
 ) -> Scene:
-    """Return the context of a fault; ``device``: path of the array, ``mount``: command to mount."""
+    """Return the context of a fault.
+
+    ``disks``: `standing`; ``device``: path of the array; ``mount``: command to mount.
+    """
     order = in_order(cell)
     return Scene(
         fault=fault,
         tag=f"{fault.name}.{trial}",
         array=cell.array or Array(),
         device=device,
-        disks=standing(cell, guest_directory),
+        disks=disks,
         earlier=tuple(order[: order.index(fault)]),
         boot=() if is_sealed(cell) else BOOT,
         mount=mount,
@@ -69,11 +78,12 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
         )
         yield 0, Problem(key="name", message=message)
     array = catalog.array_kind(cell.array.kind).target(cell.array) if cell.array else ""
+    disks = standing(cell, "/guest")
     for fault in in_order(cell):
         index = cell.faults.index(fault)
         kind = catalog.fault_kind(fault.fault)
         mount = "mounted" if cell.filesystem else ""
-        scene = scene_of(cell, fault, "/guest", device=array, trial=1, mount=mount)
+        scene = scene_of(cell, fault, disks, device=array, trial=1, mount=mount)
         cuts = [e for e in scene.earlier if catalog.fault_kind(e.fault).cuts]
         if fault.during and fault.during in [e.during for e in cuts]:
             message = f"'{fault.during}' has ended by then, because '{cuts[-1].name}' ends it"
@@ -87,8 +97,7 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
         for problem in kind.problems(parameters, scene):
             yield index, problem
             return
-        steps = kind.steps(parameters, scene)
-        if steps and any(d.device for d in cell.disks):
+        if any(d.device for d in cell.disks) and kind.steps(parameters, scene):
             message = (
                 f"{fault.fault} needs QEMU's disks, and this cell has a real one: write another"
                 " fault, or virtual disks"

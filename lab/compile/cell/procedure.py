@@ -12,7 +12,7 @@ from typing import Final
 from lab.compile.cell.fault_times import cut_short, in_order
 from lab.compile.cell.faults import FILE, fault_steps, scene_of
 from lab.compile.cell.rest import SHORT_REST, drain, rest_before
-from lab.compile.guest.disks import Plugged, disk_steps, report_steps
+from lab.compile.guest.disks import Plugged, disk_steps, report_steps, standing
 from lab.compile.guest.seeds import of_trial
 from lab.compile.guest.steps import KEPT_ENVIRONMENT
 from lab.compile.guest.suites import suite_steps, takes_all_disks
@@ -146,11 +146,10 @@ def _with_faults(cell: Cell, timed: Timed, guest_directory: str) -> Iterator[Ste
     faults = [f for f in in_order(cell) if f.workload == timed.workload]
     device = target_of(cell) if cell.array is not None else ""
     mount = _mount(cell, target_of(cell)) if cell.filesystem is not None else ""
+    disks = standing(cell, guest_directory)
 
     def of(fault: Fault) -> tuple[list[Step], list[Step]]:
-        scene = scene_of(
-            cell, fault, guest_directory, device=device, trial=timed.trial, mount=mount
-        )
+        scene = scene_of(cell, fault, disks, device=device, trial=timed.trial, mount=mount)
         return fault_steps(cell, scene, timed.trial, _counters(cell))
 
     def around(moment: str) -> Iterator[Step]:

@@ -9,7 +9,8 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from lab.core.versions import age
-from lab.model.image.package import Axis, PackageFile, Version
+from lab.model.image.axis import Axis
+from lab.model.image.package import PackageFile, Version
 
 Stanza = Mapping[str, str]
 """Fields of one package in a Packages file; lines after the first of a field are left out."""

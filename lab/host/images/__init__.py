@@ -1,12 +1,9 @@
-"""Guest images: build, export, import, list, find, verify, remove, prune."""
+"""Guest images: find, list, verify, remove, prune; other modules build, export and import them."""
 
 from __future__ import annotations
 
 from lab.host.images import recipes as image_recipes
 from lab.host.images import store as image_store
-from lab.host.images.archive import SUFFIX, export
-from lab.host.images.build import build
-from lab.host.images.download import import_archive, import_image
 from lab.host.images.store import (
     Inventory,
     Progress,
@@ -22,17 +19,12 @@ from lab.model.image.manifest import Image
 from lab.model.image.recipe import ImageRecipe, recipe_digest
 
 __all__ = [
-    "SUFFIX",
     "TREE",
     "Inventory",
     "Progress",
     "Removed",
     "Skipped",
-    "build",
-    "export",
     "find",
-    "import_archive",
-    "import_image",
     "list_images",
     "prune",
     "remove",

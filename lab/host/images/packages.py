@@ -37,7 +37,8 @@ from lab.host.images import recipes as image_recipes
 from lab.host.images import workspace as image_workspace
 from lab.host.images.store import Progress, file_sha256
 from lab.host.system import files, leftovers, paths, process
-from lab.model.image.package import Axis, PackageIndex, ReleaseRead, Version
+from lab.model.image.axis import Axis
+from lab.model.image.package import PackageIndex, ReleaseRead, Version
 
 RELEASES: Final = ("bullseye", "bookworm", "trixie", "forky", "sid")
 """Debian's releases whose archives are read, each with updates, security and backports."""

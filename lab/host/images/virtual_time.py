@@ -27,8 +27,8 @@ from lab.host.images import workspace as image_workspace
 from lab.host.images.store import file_sha256
 from lab.host.system import accelerator, files, made, paths, process
 from lab.model.execution.job import SealedKit
+from lab.model.image.axis import Axis
 from lab.model.image.manifest import Image, ImageSource
-from lab.model.image.package import Axis
 from lab.model.scenario.guest import Guest
 
 SOURCES: Final = Path(drive.__file__).parent

@@ -3,43 +3,17 @@ Data only."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final, Literal
 
 from pydantic import Field
 
 from lab.core.base import Model
+from lab.model.image.axis import Axis
 from lab.model.image.manifest import Sha256
 
 PACKAGE: Final = r"^[a-z0-9][a-z0-9.+-]+$"
 VERSION: Final = r"^[0-9][A-Za-z0-9.+~-]*$"
 COMMIT: Final = r"^[0-9a-f]{12}$"
-
-
-class Axis(StrEnum):
-    """What differs between the versions."""
-
-    KERNEL = "kernel"
-    MDADM = "mdadm"
-    PATCH = "patch"
-    """How many patches of a series are applied."""
-    COMMIT = "commit"
-    """A commit of a git repository of Linux."""
-
-    @property
-    def key(self) -> str:
-        """The scenario's field that selects a version."""
-        return {
-            Axis.KERNEL: "guest.kernel",
-            Axis.COMMIT: "guest.kernel",
-            Axis.MDADM: "guest.mdadm",
-            Axis.PATCH: "guest.image",
-        }[self]
-
-    @property
-    def built(self) -> bool:
-        """Whether an image or a kernel is built for each version, instead of fetched."""
-        return self in (Axis.PATCH, Axis.COMMIT)
 
 
 class PackageFile(Model):

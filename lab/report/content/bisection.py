@@ -12,7 +12,7 @@ from rich.text import Text
 from lab.analysis.bisect import Expected
 from lab.core.units import format_seconds, format_value
 from lab.model.bisection import Bisection, Ending, Side, Step
-from lab.model.image.package import Axis
+from lab.model.image.axis import Axis
 from lab.report.content.figures import axes_text
 from lab.report.content.plain_table import PlainTable, plain_table
 

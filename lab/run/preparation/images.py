@@ -11,6 +11,9 @@ from lab.core.errors import InputError, LabError
 from lab.host import images
 from lab.host.guest import registry as guests
 from lab.host.guest import snapshots
+from lab.host.images import archive as image_archive
+from lab.host.images import build as image_build
+from lab.host.images import download
 from lab.host.images import recipes as image_recipes
 from lab.host.system import makers
 from lab.model.image.manifest import Image
@@ -49,7 +52,7 @@ def build_named(
     """Build a recipe's image; return the existing one if there is one."""
     known, recipe = image_recipes.load(name)
     recipe = image_recipes.as_accepted(recipe, accept_expired=accept_expired)
-    return images.build(recipe, name=known, progress=progress, refresh=refresh)
+    return image_build.build(recipe, name=known, progress=progress, refresh=refresh)
 
 
 def import_named(
@@ -60,23 +63,25 @@ def import_named(
     A ``checksum`` is required, unless it is an archive on this host: that has the hash of each of
     its files.
     """
-    local = source.endswith(images.SUFFIX) and "://" not in source
+    local = source.endswith(image_archive.SUFFIX) and "://" not in source
     if checksum is None and not local:
         raise InputError(
             "--checksum is missing: a disk and a download need one",
             hint="such as --checksum sha512:9f86d0…, from the page of the image",
         )
-    if source.endswith(images.SUFFIX):
+    if source.endswith(image_archive.SUFFIX):
         if name is not None:
             raise InputError("--name: an archive has its image's name: leave --name out")
-        return images.import_archive(source, checksum=checksum, progress=progress, in_use=in_use())
+        return download.import_archive(
+            source, checksum=checksum, progress=progress, in_use=in_use()
+        )
     assert checksum is not None
     if name is None:
         path = urlsplit(source).path if "://" in source else str(Path(source))
         name = PurePosixPath(path).name.split(".")[0].lower()
         if not name:
             raise InputError(f"'{source}' has no file name to call the image by: give --name")
-    return images.import_image(source, name=name, checksum=checksum, progress=progress)
+    return download.import_image(source, name=name, checksum=checksum, progress=progress)
 
 
 def is_recipe(name: str) -> bool:
@@ -86,14 +91,14 @@ def is_recipe(name: str) -> bool:
 
 def export_named(name: str, path: Path, *, progress: images.Progress) -> str:
     """Write the newest image of this name to a tar file; return the file's SHA-256 in hex."""
-    if path.suffix != images.SUFFIX:
-        raise InputError(f"'{path}' does not end with {images.SUFFIX}")
+    if path.suffix != image_archive.SUFFIX:
+        raise InputError(f"'{path}' does not end with {image_archive.SUFFIX}")
     image = images.find(name)
     if image is None:
         raise InputError(
             f"there is no image '{name}' here", hint="`lab image list` shows those that are"
         )
-    return images.export(image, path, progress)
+    return image_archive.export(image, path, progress)
 
 
 def remove_named(name: str) -> tuple[list[str], int]:

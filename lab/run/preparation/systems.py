@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from lab.core import wording
 from lab.core.errors import InputError
 from lab.host import images
+from lab.host.images import build as image_build
 from lab.host.images import kernel as image_kernel
 from lab.host.images import packages as image_packages
 from lab.host.images import recipes as image_recipes
+from lab.model.image.axis import Axis
 from lab.model.image.manifest import Image, ImageFacts, facts_of
-from lab.model.image.package import Axis
 from lab.model.image.recipe import ImageRecipe, facts_asked_for
 from lab.model.scenario.guest import Guest, is_file
 
@@ -41,7 +42,7 @@ def build(guest: Guest, progress: images.Progress, *, accept_expired: bool = Fal
     """Build an image within minutes. ``accept_expired``: also from an expired archive."""
     name, recipe = _variant(guest) or image_recipes.load(guest.image)
     recipe = image_recipes.as_accepted(recipe, accept_expired=accept_expired)
-    return _with_loaded(guest, images.build(recipe, name=name, progress=progress))
+    return _with_loaded(guest, image_build.build(recipe, name=name, progress=progress))
 
 
 def _with_loaded(guest: Guest, image: Image) -> Image:

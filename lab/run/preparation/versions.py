@@ -9,7 +9,8 @@ from typing import Any, Final
 from lab.core.errors import HostError
 from lab.host import images
 from lab.host.images import packages
-from lab.model.image.package import Axis, PackageIndex, Version
+from lab.model.image.axis import Axis
+from lab.model.image.package import PackageIndex, Version
 
 FRESH: Final = timedelta(days=1)
 """Age up to which the stored lists of the archives are shown without reading them again."""

@@ -7,12 +7,14 @@ import stat
 import tarfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lab.core.errors import InputError, LabError, ToolError, unwritable
 from lab.core.units import format_size
-from lab.host.guest.ssh.shell import Shell
 from lab.model.execution.procedure import SendDirectory
+
+if TYPE_CHECKING:  # checks of scenarios need no connection
+    from lab.host.guest.ssh.shell import Shell
 
 ENTRIES: Final = 200_000
 """Most entries of a directory; Linux's source has 90 000."""
