@@ -14,7 +14,7 @@ from lab.core.units import GIB, format_size
 from lab.host import images
 from lab.host.guest import servers
 from lab.host.guest.libvirt import drives
-from lab.host.system import accelerator, load, paths, process
+from lab.host.system import accelerator, load, network, paths, process
 
 PROGRAMS: Final = {
     "qemu-img": ("qemu-utils", True, "disks"),
@@ -62,6 +62,7 @@ def findings() -> list[Finding]:
         _accelerator(),
         _libvirt(),
         *rest,
+        _network(),
         _image(),
         _space(),
         _memory(),
@@ -162,6 +163,25 @@ def _disk_server() -> Finding:
             name="nbdkit", good=False, needed=False, detail=error.message, mend=error.hint
         )
     return Finding(name="nbdkit", good=True, needed=False, detail=f"{version[-1]}, with gcc")
+
+
+def _network() -> Finding:
+    """Check whether guests get a network namespace of their own."""
+    try:
+        process.run([sys.executable, "-I", "-S", network.__file__, network.TRY], timeout=20)
+    except LabError:
+        return Finding(
+            name="network",
+            good=False,
+            needed=False,
+            detail="guests have no network namespace of their own: other users of this host can"
+            " connect to a guest's SSH port, and keep you from it by many connections",
+            mend="in a container: give it CAP_SYS_ADMIN; else as root: sysctl"
+            " user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1"
+            " kernel.apparmor_restrict_unprivileged_userns=0 (those of them that exist)",
+        )
+    detail = "each guest has a network namespace of its own"
+    return Finding(name="network", good=True, needed=False, detail=detail)
 
 
 def _image() -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -13,9 +14,9 @@ from lab.host.guest import console, snapshots
 from lab.host.guest import registry as guests
 from lab.host.guest.fair_time import FairTime
 from lab.host.guest.registry import GuestRecord
-from lab.host.guest.ssh.shell import banner
+from lab.host.guest.ssh.shell import banner, entering
 from lab.host.guest.virtual import sessions, suspend
-from lab.host.system import accelerator, clock, keys, leftovers, process
+from lab.host.system import accelerator, clock, keys, leftovers, network, process
 from lab.store import judgements, reuse
 from lab.store import runs as store
 
@@ -48,7 +49,7 @@ def live() -> list[dict[str, Any]]:
             state = "abandoned"
         if state == "up" and record.unsealed and suspend.is_suspended(record.path):
             state = "suspended"
-        elif state == "up" and not record.unsealed and not banner(record.port, ANSWERS):
+        elif state == "up" and not record.unsealed and not _answers(record):
             state = "no answer"
         rows.append(
             {
@@ -65,6 +66,10 @@ def live() -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _answers(record: GuestRecord) -> bool:
+    return banner(record.port, ANSWERS, pid=record.pid)
 
 
 def ssh(name: str | None, command: Sequence[str], *, user: str) -> int:
@@ -87,7 +92,7 @@ def _await_answer(record: GuestRecord) -> None:
     fair = FairTime(lambda: record.pid, lambda text: sys.stderr.write(f"{text}\n"))
     limit = clock.limit(BOOTS * accelerator.slowness("tcg"))
     countdown, told = clock.Countdown(limit, fair.now), False
-    while not banner(record.port, ANSWERS):
+    while not _answers(record):
         guests.find(record.id)  # says it if the guest is off
         if countdown.left() <= 0:
             raise guests.dead(
@@ -102,11 +107,17 @@ def _await_answer(record: GuestRecord) -> None:
 
 _KEY: Final = "LAB_SSH_KEY"
 _KNOWN_HOSTS: Final = "LAB_SSH_KNOWN_HOSTS"
+_CONNECT: Final = "LAB_SSH_CONNECT"
 
 
 def ssh_environment(record: GuestRecord) -> dict[str, str]:
     """Return the variables that :func:`ssh_argv` names."""
-    return {_KEY: str(keys.lab_key_path()), _KNOWN_HOSTS: str(record.path / "known_hosts")}
+    return {
+        _KEY: str(keys.lab_key_path()),
+        _KNOWN_HOSTS: str(record.path / "known_hosts"),
+        _CONNECT: shlex.join(entering(record.port, record.pid)),
+        "SHELL": "/bin/sh",  # ssh runs its ProxyCommand with it
+    }
 
 
 def ssh_argv(record: GuestRecord, command: Sequence[str], *, user: str) -> list[str]:
@@ -119,12 +130,16 @@ def ssh_argv(record: GuestRecord, command: Sequence[str], *, user: str) -> list[
     if user == "root" and not command:
         # root's shell is chosen for a fast start of the lab's commands. Users get bash.
         terminal, command = ["-t"], ["command -v bash >/dev/null && exec bash -l || exec sh -l"]
+    way = []
+    if network.is_other(record.pid):
+        way = ["-o", f'ProxyCommand=sh -c "${_CONNECT}"', "-o", "ProxyUseFdpass=yes"]
     return [
         *("ssh", *terminal, "-F", "none", "-p", str(record.port)),
         *("-o", f"IdentityFile=${{{_KEY}}}"),
         *("-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"),
         *("-o", f"UserKnownHostsFile=${{{_KNOWN_HOSTS}}}"),
         *("-o", "GlobalKnownHostsFile=none", "-o", "LogLevel=ERROR"),
+        *way,
         f"{user}@127.0.0.1",
         *command,
     ]

@@ -24,7 +24,7 @@ from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual.sealed import SealedBackend
 from lab.host.guest.virtual.unsealed import UnsealedBackend
-from lab.host.system import clock, wire
+from lab.host.system import clock, network, wire
 from lab.host.system.cpu_slots import CpuSlot, Foreground
 from lab.model.execution.events import (
     CellFinished,
@@ -481,6 +481,8 @@ def main() -> int:
     if not line.endswith(b"\n"):
         return EXIT_DONE
     job = GuestJob.model_validate_json(line)
+    if job.own_network:
+        network.leave()  # QEMU is started by this process
     wire.stop_with(StopWorker)
     orders: SimpleQueue[Order | LabError] = SimpleQueue()
     stopped = Trouble(

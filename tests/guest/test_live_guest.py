@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from lab.host.guest import registry as guests
 from lab.host.guest import snapshots
 from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
-from lab.host.guest.ssh.shell import Shell, reach
+from lab.host.guest.ssh.shell import Shell, banner, reach
 from lab.host.system import keys
 from lab.model.execution.procedure import AttachDisk, Procedure, Verify
 from lab.model.result.measurement import Check
@@ -130,7 +131,7 @@ def test_a_reboot_keeps_disks_array_and_port(lab_home: Home, record: GuestRecord
 
 def test_a_second_guest_key_is_refused(record: GuestRecord, bench: LiveBackend) -> None:
     other = keys.make().public
-    first, second = reach(record.port), reach(record.port)
+    first, second = (reach(record.port, pid=record.pid) for _ in range(2))
     assert first is not None
     assert second is not None
     with pytest.raises(GuestError, match="SSH host key is not the one"):
@@ -152,9 +153,7 @@ def test_a_second_guest_key_is_refused(record: GuestRecord, bench: LiveBackend) 
         )
 
 
-def test_the_guest_reaches_nothing_and_only_loopback_reaches_it(
-    record: GuestRecord, bench: LiveBackend
-) -> None:
+def test_the_guest_reaches_nothing(record: GuestRecord, bench: LiveBackend) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(20)
         port = server.getsockname()[1]
@@ -175,10 +174,35 @@ def test_the_guest_reaches_nothing_and_only_loopback_reaches_it(
         with socket.create_connection(("127.0.0.1", port), timeout=5):
             listener.join()
         assert len(seen) == 1
+
+
+def test_strangers_cannot_lock_the_user_out(lab_home: Home, record: GuestRecord) -> None:
+    """Its port is not on this host; the control: there, 100 idle connections take all logins."""
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", record.port), timeout=5)
+    assert lab_home.run("ssh", record.id, "--", "echo in").stdout == "in\n"
+    inside = ["nsenter", f"--net=/proc/{record.pid}/ns/net"]
     listening = subprocess.run(
-        ["ss", "-Hltn", f"sport = :{record.port}"], capture_output=True, text=True, check=True
+        [*inside, "ss", "-Hltn", f"sport = :{record.port}"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert [line.split()[3] for line in listening.splitlines()] == [f"127.0.0.1:{record.port}"]
+    flood = (
+        "import socket\n"
+        f"held = [socket.create_connection(('127.0.0.1', {record.port}), 5) for _ in range(100)]\n"
+        "print(len(held), flush=True)\ninput()"
+    )
+    with subprocess.Popen(
+        [*inside, sys.executable, "-c", flood], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as attack:
+        assert attack.stdout is not None
+        assert attack.stdout.readline() == b"100\n"
+        assert not banner(record.port, 20.0, pid=record.pid)
+    deadline = time.monotonic() + 60
+    while not banner(record.port, 20.0, pid=record.pid):
+        assert time.monotonic() < deadline
 
 
 SMALL = (

@@ -75,8 +75,9 @@ def test_sixteen_guests_live_at_once(
         time.sleep(1)
     records = [r for r in guests.every() if guests.is_alive(r)]
     assert len(records) == GUESTS
-    assert all(banner(r.port, 20) for r in records)
-    assert len({r.port for r in records}) == GUESTS
+    assert all(banner(r.port, 20, pid=r.pid) for r in records)
+    spaces = {Path(f"/proc/{r.pid}/ns/net").readlink() for r in records}
+    assert len({*spaces, Path("/proc/self/ns/net").readlink()}) == GUESTS + 1
     qemu = sum(rss(r.pid) for r in records)
     lab = rss(process.pid)
     workers = [rss(r.owner_pid) for r in records]

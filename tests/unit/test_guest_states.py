@@ -104,7 +104,7 @@ def test_ssh_waits_for_a_guest_that_boots(
     monkeypatch.setattr(guests, "ANSWERS", 0.1)
     answered: list[bool] = []
 
-    def banner(_port: int, _seconds: float) -> bool:
+    def banner(_port: int, _seconds: float, *, pid: int) -> bool:
         answered.append(True)
         return len(answered) > 2
 
@@ -118,7 +118,7 @@ def test_ssh_waits_for_a_guest_that_boots(
 def test_ssh_ends_when_the_guest_that_it_waits_for_is_powered_off(
     qemu: GuestRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def banner(_port: int, _seconds: float) -> bool:
+    def banner(_port: int, _seconds: float, *, pid: int) -> bool:
         os.kill(qemu.pid, 9)
         os.waitpid(qemu.pid, 0)
         return False
@@ -132,7 +132,7 @@ def test_a_guest_that_never_answers_has_a_limit(
     qemu: GuestRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guests, "BOOTS", 0.2)
-    monkeypatch.setattr(guests, "banner", lambda *_: False)
+    monkeypatch.setattr(guests, "banner", lambda *_, **__: False)
     (qemu.path / "console.log").write_text("Begin: Running /scripts/local-block ...\n")
     with pytest.raises(GuestError, match="did not answer on SSH") as error:
         guests.ssh("g1", ("true",), user="lab")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -286,7 +287,7 @@ class LiveBackend:
         """Wait for the SSH banner, then connect. ``timeout`` in seconds that the guest gets."""
         asked = began = clock.now()
         deadline = self._fair.now() + timeout
-        while (connection := reach(self.record.port, self._within(deadline))) is None:
+        while (connection := self._reach(self._within(deadline))) is None:
             self._alive(ask=False)
             if clock.now() - asked > PING:
                 self._hypervisor.require_answer()
@@ -313,6 +314,9 @@ class LiveBackend:
         self._answered = self._answering = self._fair.now()
         if self._restored:
             self._wake()
+
+    def _reach(self, timeout: float) -> socket.socket | None:
+        return reach(self.record.port, timeout, pid=self.record.pid)
 
     def _within(self, deadline: float) -> float:
         return min(5.0, max(0.5, deadline - self._fair.now()))
@@ -465,7 +469,7 @@ class LiveBackend:
     def _answers(self) -> bool:
         """Return whether the guest's SSH server answers within the limit of silence."""
         deadline = self._fair.now() + self._silence
-        while not banner(self.record.port, timeout=self._silence):
+        while not banner(self.record.port, timeout=self._silence, pid=self.record.pid):
             if self._fair.now() >= deadline:
                 return False
         return True

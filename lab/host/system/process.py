@@ -9,6 +9,7 @@ import os
 import select
 import shlex
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -396,6 +397,35 @@ def start_watcher(argv: Sequence[str]) -> None:
         if not watcher.stdout.read(1):
             raise HostError(f"'{shlex.join(argv)}' ended at once with status {watcher.wait()}")
         watcher.returncode = 0  # no process waits for it here
+
+
+def passed_socket(argv: Sequence[str], timeout: float) -> socket.socket | None:
+    """Return the socket that a program passes on its standard output; ``None``: it passes none.
+
+    ``timeout`` in seconds.
+    """
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        ours.settimeout(timeout)
+        passed: list[int] = []
+        try:
+            with contextlib.suppress(OSError):
+                passed = socket.recv_fds(ours, 1, 1)[1]
+        finally:
+            child.kill()
+            child.wait()
+    if not passed:
+        return None
+    os.set_inheritable(passed[0], False)
+    return socket.socket(fileno=passed[0])
 
 
 _PR_SET_PDEATHSIG: Final = 1

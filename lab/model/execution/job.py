@@ -49,6 +49,8 @@ class GuestJob(Model):
     """Boot sealed guests without a snapshot."""
     foreground: bool = False
     """A person waits for it and nothing else measures: it has normal priority."""
+    own_network: bool = True
+    """Only this user reaches the guest's SSH, if the host has network namespaces."""
     captures: dict[str, str] = {}
     """Raw output that was captured when the snapshot was made."""
 

@@ -21,7 +21,7 @@ from lab.compile.schedule import VIRTUAL_SPACE
 from lab.core.errors import FullError, TroubleError, lacks_memory, unwritable
 from lab.host.guest import snapshots
 from lab.host.guest.virtual.sealed import inputs_of_cell
-from lab.host.system import load, paths
+from lab.host.system import accelerator, load, paths
 from lab.host.system.process import uninterrupted
 from lab.model.execution.events import (
     CellAgain,
@@ -438,8 +438,17 @@ class Execution:
         boots = self.options.cold or guest in self._cold
         job, plugged = self._jobs.for_cell(cell, boots=boots, unsealed=guest in self._unsealed)
         first = self.options.keep and not self._pool.workers
-        job = job.model_copy(update={"foreground": first})
+        job = job.model_copy(update={"foreground": first, "own_network": self._own_network()})
         self._pool.start(job, guest).plugged = plugged
+
+    def _own_network(self) -> bool:
+        """Return whether guests may have a network namespace of their own.
+
+        Unless the user is root, it is in a user namespace. The guard of real disks would not see
+        the open files of the user's other processes from there.
+        """
+        real = (disk.device for cell in self.compiled.cells for _, disk in cell.each_disk)
+        return accelerator.is_root() or not any(real)
 
     def _settle(
         self,

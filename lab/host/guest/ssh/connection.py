@@ -21,7 +21,7 @@ class GuestConnection:
 
     def __init__(self, record: GuestRecord) -> None:
         self.record = record
-        connection = reach(record.port, CONNECT_SECONDS)
+        connection = reach(record.port, CONNECT_SECONDS, pid=record.pid)
         if connection is None:
             guests.require_alive(record)
             raise guests.dead(record, f"the guest '{record.id}' does not answer on SSH")

@@ -15,6 +15,7 @@ import shlex
 import shutil
 import socket
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,7 +30,7 @@ from lab.core.printable import printable
 from lab.core.units import GIB, format_size
 from lab.host.guest.ssh import channels
 from lab.host.guest.ssh.channels import Limit, Meter, Running
-from lab.host.system import clock, deadline
+from lab.host.system import clock, deadline, network, process
 from lab.model.execution.procedure import Output
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 BANNER_SECONDS: Final = 5.0
 """Timeout in seconds for the SSH banner. QEMU's user network accepts connections long before sshd
 runs, so that without it a client would wait for minutes."""
+ENTERING: Final = 20.0
+"""Timeout in seconds for a program that connects in another network namespace. It takes 0.1 s."""
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 _STATUS: Final = re.compile(rb"25[0-5]|2[0-4]\d|1?\d?\d")
 _END: Final = 64
@@ -56,10 +59,15 @@ def prepare() -> None:
     threading.Thread(target=importlib.import_module, args=("paramiko",), daemon=True).start()
 
 
-def reach(port: int, timeout: float = BANNER_SECONDS) -> socket.socket | None:
-    """Return a connection with an unread SSH banner; ``None``: no banner arrived in time."""
+def reach(port: int, timeout: float = BANNER_SECONDS, *, pid: int = 0) -> socket.socket | None:
+    """Return a connection with an unread SSH banner; ``None``: no banner arrived in time.
+
+    ``pid``: the guest's QEMU, in whose network the port of 127.0.0.1 is; 0: this process's network.
+    """
     with suppress(OSError):
-        connection = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+        connection = _connected(port, timeout, pid)
+        if connection is None:
+            return None
         try:
             connection.settimeout(timeout)
             if connection.recv(8, socket.MSG_PEEK).startswith(b"SSH-"):
@@ -70,9 +78,22 @@ def reach(port: int, timeout: float = BANNER_SECONDS) -> socket.socket | None:
     return None
 
 
-def banner(port: int, timeout: float = BANNER_SECONDS) -> bool:
-    """Return whether an SSH server answers on a port of 127.0.0.1 within ``timeout`` seconds."""
-    connection = reach(port, timeout)
+def _connected(port: int, timeout: float, pid: int) -> socket.socket | None:
+    """Return a connection; ``None`` or ``OSError``: there is none."""
+    if not network.is_other(pid):
+        return socket.create_connection(("127.0.0.1", port), timeout=timeout)
+    return process.passed_socket(entering(port, pid), clock.limit(ENTERING))
+
+
+def entering(port: int, pid: int) -> list[str]:
+    """Return the command that connects to a port in the network of a process, and passes the
+    connection on its standard output."""
+    return [sys.executable, "-I", "-S", str(network.__file__), str(pid), str(port)]
+
+
+def banner(port: int, timeout: float = BANNER_SECONDS, *, pid: int = 0) -> bool:
+    """Return whether an SSH server answers on a port, as :func:`reach` finds it."""
+    connection = reach(port, timeout, pid=pid)
     if connection is None:
         return False
     connection.close()
