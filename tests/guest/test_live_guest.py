@@ -176,26 +176,35 @@ def test_the_guest_reaches_nothing(record: GuestRecord, bench: LiveBackend) -> N
         assert len(seen) == 1
 
 
-def test_strangers_cannot_lock_the_user_out(lab_home: Home, record: GuestRecord) -> None:
-    """Its port is not on this host; the control: there, 100 idle connections take all logins."""
+def inside(record: GuestRecord, *words: str) -> list[str]:
+    """Return the command that runs a program in the guest's network namespace."""
+    return ["nsenter", f"--net=/proc/{record.pid}/ns/net", *words]
+
+
+def test_its_port_is_in_a_network_of_its_own(lab_home: Home, record: GuestRecord) -> None:
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", record.port), timeout=5)
-    assert lab_home.run("ssh", record.id, "--", "echo in").stdout == "in\n"
-    inside = ["nsenter", f"--net=/proc/{record.pid}/ns/net"]
     listening = subprocess.run(
-        [*inside, "ss", "-Hltn", f"sport = :{record.port}"],
+        inside(record, "ss", "-Hltn", f"sport = :{record.port}"),
         capture_output=True,
         text=True,
         check=True,
     ).stdout
     assert [line.split()[3] for line in listening.splitlines()] == [f"127.0.0.1:{record.port}"]
+
+
+@pytest.mark.slow
+def test_without_it_strangers_would_lock_the_user_out(record: GuestRecord) -> None:
+    """The control of `tests/unit/test_network.py`: 100 idle connections take all logins."""
     flood = (
         "import socket\n"
         f"held = [socket.create_connection(('127.0.0.1', {record.port}), 5) for _ in range(100)]\n"
         "print(len(held), flush=True)\ninput()"
     )
     with subprocess.Popen(
-        [*inside, sys.executable, "-c", flood], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        inside(record, sys.executable, "-c", flood),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as attack:
         assert attack.stdout is not None
         assert attack.stdout.readline() == b"100\n"

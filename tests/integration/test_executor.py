@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,6 +53,7 @@ class World:
     """Behaviour of the fake workers, and the orders that they received."""
 
     told: list[str] = field(default_factory=list)
+    jobs: list[GuestJob] = field(default_factory=list)
     fates: list[str] = field(default_factory=list)
     """Endings of the next cells: ``done``, ``lost``, ``killed``, ``unread``, ``failed``."""
     stillborn: int = 0
@@ -144,6 +146,7 @@ def world(monkeypatch: pytest.MonkeyPatch, lab_home: Path) -> World:
             process.worker = worker
             self.workers.append(worker)
             made.told.append(f"start {job.guest}")
+            made.jobs.append(job)
             made.left += 1
             if made.stillborn:
                 made.stillborn -= 1
@@ -389,6 +392,28 @@ def test_without_cells_an_array_is_built_and_stays(begin: Callable[..., Run], wo
     run = begin(SCENARIO, keep=True)
     assert run.execution.run(()) == "g1"
     assert world.told == ["start g1", "cell array g1", "keep g1"]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_guest_that_a_person_waits_for_is_not_nice(
+    begin: Callable[..., Run], world: World, keep: bool
+) -> None:
+    """`lab up` waits for its guest, and a run's guests step back behind those that measure."""
+    begin(SCENARIO, keep=keep, jobs=1).all()
+    assert [job.foreground for job in world.jobs] == [keep]
+
+
+@pytest.mark.parametrize(
+    ("root", "device", "own"),
+    [(True, "/dev/x", True), (False, "/dev/x", False), (False, None, True)],
+)
+def test_guests_have_a_network_of_their_own_unless_a_users_guard_would_be_blind(
+    root: bool, device: str | None, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelerator, "is_root", lambda: root)
+    cell = SimpleNamespace(each_disk=[("disk1", SimpleNamespace(device=device))])
+    run: Any = SimpleNamespace(compiled=SimpleNamespace(cells=[cell]))
+    assert Execution._own_network(run) is own
 
 
 def test_an_array_that_cannot_be_built_ends_the_run(

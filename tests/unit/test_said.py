@@ -168,6 +168,30 @@ def test_a_run_that_builds_an_image_says_so_each_minute(
     assert "20% done" in lines[-1]
 
 
+@pytest.mark.parametrize(("wanting", "said"), [(14.2, True), (3.0, False)])
+def test_a_status_line_on_a_busy_host_says_so(
+    wanting: float, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person who waits sees within a minute why: the lab's start is not in the 45 s."""
+    from lab.host.system import load
+    from lab.run.options import RunOptions
+
+    assert progress.QUIET <= 45
+    monkeypatch.setattr(load.os, "getloadavg", lambda: (wanting, 0.0, 0.0))
+    monkeypatch.setattr(load.accelerator, "cpus", lambda: 2)
+    path = tmp_path / "q.yaml"
+    path.write_text(SCENARIO)
+    out = io.StringIO()
+    shown = progress.Progress(
+        compile_scenario(path), how=RunOptions(), verbose=False, console=Console(file=out, width=80)
+    )
+    monkeypatch.setattr(progress, "QUIET", 0.05)
+    time.sleep(0.06)
+    shown._log_if_quiet()
+    busy = "; the host is busy: 14 processes want the host's 2 CPUs" in out.getvalue()
+    assert busy is said, out.getvalue()
+
+
 def wait_for(done: object) -> None:
     assert callable(done)
     for _ in range(200):

@@ -29,6 +29,7 @@ from lab.cli.options import console as console_of
 from lab.compile.guest.virtual_time import is_sealed
 from lab.compile.scenario.identity import cell_id
 from lab.core.units import format_seconds, format_speed
+from lab.host.system import load
 from lab.model.execution.events import (
     CellFinished,
     Checked,
@@ -52,8 +53,9 @@ NOTED: Final = 60.0
 """Seconds for which a notice is shown."""
 ECHO: Final = 2
 """Columns kept free for the terminal's ``^C``, which would make the line wrap."""
-QUIET: Final = 60.0
-"""Seconds without a line after which a log gets a status line."""
+QUIET: Final = 45.0
+"""Seconds without a line after which a log gets a status line: with the start of the lab on a busy
+host it is a minute."""
 CLOSE: Final = 10.0
 """Least seconds between two lines about successful cells."""
 
@@ -255,11 +257,12 @@ class Progress:
         if at - self._said < QUIET:
             return
         if self._watched is None:
-            self._log(self._getting_ready.line())
-            return
-        with self._telling:
-            line = log_line(self._watched, at)
-        self._log(line)
+            line = self._getting_ready.line()
+        else:
+            with self._telling:
+                line = log_line(self._watched, at)
+        busy = load.crowd(always=False)
+        self._log(f"{line}; the host is busy: {busy}" if busy else line)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         """Handle a signal that ends the run: report it while guests are removed."""

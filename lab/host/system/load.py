@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from lab.host.system import clock, files, paths, unfinished
+from lab.host.system import accelerator, clock, files, paths, unfinished
 
 SAMPLE: Final = 128 * 1024**2
 """Bytes written and read once per host boot, to measure the host's throughput."""
@@ -121,6 +121,22 @@ def waits(pid: int) -> dict[int, float]:
         with contextlib.suppress(OSError, ValueError):
             found[int(task.parent.name)] = int(task.read_text(encoding="ascii").split()[1]) / 1e9
     return found
+
+
+CROWDED: Final = 2.0
+"""Processes that want to run, for each CPU, from which on a host is busy."""
+
+
+def crowd(*, always: bool = True) -> str:
+    """Return how many processes want the host's CPUs, as a sentence without its full stop.
+
+    Not ``always``: empty if the host is not busy. Source: the average of the last minute
+    (``getloadavg(3)``).
+    """
+    wanting, cpus = os.getloadavg()[0], accelerator.cpus()
+    if not always and wanting < CROWDED * cpus:
+        return ""
+    return f"{wanting:.0f} processes want the host's {cpus} CPU{'s' * (cpus > 1)}"
 
 
 def pressure(pid: int) -> dict[str, float]:
