@@ -6,7 +6,9 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#ifndef CONFIG_UML
 #include <linux/acpi.h>
+#endif
 #include <linux/blk-mq.h>
 #include <linux/console.h>
 #include <linux/highmem.h>
@@ -21,6 +23,12 @@
 #include <linux/vmalloc.h>
 
 #include "map.h"
+
+#ifdef CONFIG_UML	/* the driver is part of the kernel */
+#include <linux/pm.h>
+#include "lab_native.h"
+#define random_fops lab_random_fops
+#endif
 
 struct lab_disk;
 
@@ -1037,7 +1045,11 @@ static int at_panic(struct notifier_block *block, unsigned long action, void *da
 }
 
 static struct notifier_block reboot_block = { .notifier_call = at_reboot };
+#ifdef CONFIG_UML	/* before its own, which ends the process */
+static struct notifier_block panic_block = { .notifier_call = at_panic, .priority = INT_MAX };
+#else
 static struct notifier_block panic_block = { .notifier_call = at_panic };
+#endif
 
 /* --- loading ------------------------------------------------------------------------------------- */
 
@@ -1073,6 +1085,22 @@ static bool lab_header_valid(u64 size)
 		lab_fits(header->output.offset, header->output.size) &&
 		lab_fits(header->log.offset, header->log.size);
 }
+
+#ifdef CONFIG_UML
+
+static int lab_map(void)
+{
+	region = header = lab_native_region(&region_size);
+	if (!region || header->magic != LAB_MAGIC || !lab_header_valid(region_size)) {
+		pr_err("no region, or its header does not fit this driver\n");
+		return -EINVAL;
+	}
+	base = lab_native_base(&base_size);
+	pm_power_off = machine_power_off;	/* else Linux halts */
+	return 0;
+}
+
+#else
 
 static int lab_map_one(u64 start, u64 size)
 {
@@ -1121,6 +1149,8 @@ static int lab_map(void)
 	return error ? error : region ? 0 : -ENODEV;
 }
 
+#endif
+
 static void lab_unmap(void)
 {
 	int i;
@@ -1135,10 +1165,12 @@ static void lab_unmap(void)
 			hrtimer_cancel(&disks[i].timer);
 			vfree(disks[i].drive);
 		}
+#ifndef CONFIG_UML
 	if (region)
 		memunmap(region);
 	if (base)
 		memunmap(base);
+#endif
 }
 
 static void lab_timer_init(struct hrtimer *timer, enum hrtimer_restart (*function)(struct hrtimer *))
@@ -1298,7 +1330,9 @@ static int stop_set(const char *text, const struct kernel_param *param)
 	mutex_lock(&attach_lock);
 	first = known;
 	spin_lock_irqsave(&lab_lock, flags);
+#ifndef CONFIG_UML
 	outb(1, 0x505);
+#endif
 	barrier();	/* the whole region may have changed */
 	error = lab_locate();
 	spin_unlock_irqrestore(&lab_lock, flags);

@@ -32,6 +32,14 @@ md)
         "$package/drivers/md"
     rm "$root/usr/src/$package.tar.xz"
     ;;
+native)
+    # The package's version is in its name for apt.
+    set -- "$root"/usr/src/linux-source-*.tar.xz
+    [ $# -eq 1 ] && [ -e "$1" ] || fail "linux-source holds no kernel's source"
+    mkdir "$root/source"
+    chroot "$root" tar -C /source --strip-components=1 -xf "/usr/src/${1##*/}"
+    rm "$1"
+    ;;
 mdadm)
     # The image has one archive, and mmdebstrap wrote it: `deb [OPTIONS] URI SUITE COMPONENTS`.
     sed -n 's/^deb /deb-src /p' "$root/etc/apt/sources.list" \

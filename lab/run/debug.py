@@ -20,6 +20,7 @@ from lab.model.execution.job import CellJob
 from lab.model.execution.procedure import SealDisks, SealedDisk
 from lab.model.result.hunt import CONSOLE, Debugged
 from lab.model.scenario.document import Cell
+from lab.model.scenario.guest import Engine
 from lab.run.preparation.platforms import Platform
 from lab.run.task import need_of
 from lab.run.worker_pool import Say
@@ -60,6 +61,8 @@ def debug(
     trial = next((t for t in trials(procedure) if _seed_of(t.steps[0]) == seed), None)
     if trial is None:
         raise InputError(f"--seed {seed}: the cell has no trial with this seed")
+    if cell.guest.engine is Engine.NATIVE:
+        raise InputError("guest.engine: a native guest cannot be stopped yet: set it to emulated")
     kit = sealed_kit.prepare(cell.guest, place.image, stops=True)
     record = guests.create(
         guest=guests.new_id(), scenario=cell.scenario, image=place.image.directory.name, host_key=""

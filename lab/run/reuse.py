@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.scenario.identity import cell_id
 from lab.host.guest.virtual.sealed import inputs_of_cell
-from lab.host.images import virtual_time as sealed_kit
+from lab.host.images import kits
 from lab.host.system import paths
 from lab.model.execution.job import SealedKit
 from lab.model.scenario.document import Cell
@@ -26,17 +26,17 @@ def inputs_of(
     options: RunOptions,
 ) -> dict[str, str]:
     """Return the digest of each sealed cell's inputs, by cell id."""
-    kits: dict[Guest, SealedKit] = {}
+    known: dict[Guest, SealedKit] = {}
     found = {}
     for cell in cells:
         if cell.guest.clock is Clock.REAL or options.unseals(cell):
             continue
-        if cell.guest not in kits:
+        if cell.guest not in known:
             image = platforms[cell.guest.system].image
-            kits[cell.guest] = sealed_kit.prepare(cell.guest, image)
+            known[cell.guest] = kits.prepare(cell.guest, image)
         procedure = cell_procedure(cell, str(paths.guests() / "guest"))
         found[cell_id(cell)] = inputs_of_cell(
-            kits[cell.guest], procedure, need_of(cell).space, cold=options.cold
+            known[cell.guest], procedure, need_of(cell).space, cold=options.cold
         )
     return found
 

@@ -14,7 +14,7 @@ from lab.model.execution.procedure import DiskLimit, SealDisks, SealedDisk
 from lab.model.plugin import Problem
 from lab.model.scenario.document import CacheMode, Cell, Disk, DiskBus
 from lab.model.scenario.drive import integers
-from lab.model.scenario.guest import Clock, Guest
+from lab.model.scenario.guest import Clock, Engine, Guest
 from lab.model.scenario.suite import Suite
 from lab.plugins import catalog
 
@@ -48,7 +48,24 @@ def guest_problems(guest: Guest) -> Iterator[Problem]:
                 message="only a guest with virtual time can be disturbed: set guest.clock to"
                 " virtual, or remove it",
             )
+        if guest.engine is Engine.NATIVE:
+            yield Problem(
+                key="engine",
+                message="the native engine has virtual time only: set guest.clock to virtual, or"
+                " remove the engine",
+            )
         return
+    if guest.engine is Engine.NATIVE and guest.disturb:
+        yield Problem(
+            key="disturb",
+            message="the native engine disturbs no guest yet: set guest.engine to emulated",
+        )
+    if guest.engine is Engine.NATIVE and guest.kernel is not None:
+        yield Problem(
+            key="kernel",
+            message="the native engine builds the kernel of the image from its source: remove the"
+            " kernel, or set guest.engine to emulated",
+        )
     if guest.cpus != 1:
         yield Problem(
             key="cpus",

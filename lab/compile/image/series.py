@@ -133,6 +133,30 @@ def linux_tree(recipe: ImageRecipe, hook: str) -> BuildTree:
     return _tree(LINUX, recipe.suite, _OF_LINUX, plain_recipe, "", hook)
 
 
+NATIVE: Final = "native"
+
+
+def native_tree(recipe: ImageRecipe, manifest: ImageManifest, hook: str) -> BuildTree:
+    """Return the build tree with the whole source of an image's kernel, for native guests.
+
+    ``InputError``: the kernel is not a Debian package.
+    """
+    version, name = str(manifest.kernel_version), f"the image '{manifest.name}'"
+    if recipe.modules is not None:
+        raise InputError(
+            f"guest.engine: {name} has kernel modules of its own ({recipe.modules.source}), which"
+            " the native engine has not: set guest.engine to emulated"
+        )
+    exact = manifest.packages.get(f"{KERNEL_PREFIX}{version}")
+    if recipe.kernel_file or exact is None:
+        raise InputError(
+            f"guest.engine: the native engine builds its kernel from Debian's source, and the"
+            f" kernel {version} of {name} is not a Debian package: set guest.engine to emulated"
+        )
+    source = f"linux-source-{'.'.join(exact.split('.')[:2])}={exact}"
+    return _tree(NATIVE, version, (*_OF_LINUX, source), recipe, exact, hook)
+
+
 def _tree(
     target: str, version: str, packages: Sequence[str], recipe: ImageRecipe, exact: str, hook: str
 ) -> BuildTree:

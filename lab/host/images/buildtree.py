@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import lzma
 import os
+import re
 import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping
@@ -127,6 +128,7 @@ def _reason(log: str, plan: BuildTree, image: str) -> HostError | InputError:
         (line.partition(": ")[2] for line in log.splitlines() if line.startswith("buildtree: ")), ""
     )
     missing = "Unable to locate package" in log or "has no installation candidate" in log
+    missing = missing or re.search(r"Version '[^']*' for '[^']*' was not found", log) is not None
     if said or missing:
         why = said or f"the archive has no headers or source of {plan.version} any more"
         name = image.partition("+")[0]

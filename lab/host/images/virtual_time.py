@@ -16,6 +16,7 @@ from typing import Final
 
 import drive
 from drive import cpio, region, sealed
+from drive.native import command as native
 from lab.compile.image.build import bound, further_archive, namespaced, seen_at
 from lab.core import qemu_img
 from lab.core.errors import HostError, InputError, ToolError
@@ -76,7 +77,7 @@ def prepare(
             hint=f"build or import it again: lab image build {image.name.partition('+')[0]}",
         )
     files.make_directory(paths.sealed())
-    base = _base(image, say)
+    base = base_of(image, say)
     boot = _boot_files(image, base, say)
     initramfs, driver = HUNTED if guest.disturb or stops else PLAIN
     emulator = accelerator.emulator()
@@ -112,12 +113,24 @@ def guest_of(kit: SealedKit, path: Path) -> sealed.Guest:
     )
 
 
+def native_guest_of(kit: SealedKit, path: Path) -> native.Guest:
+    """Return a native guest of this kit over the region ``path``."""
+    return native.Guest(
+        kernel=Path(kit.kernel),
+        initramfs=Path(kit.initramfs),
+        region=path,
+        base=Path(kit.base),
+        memory=kit.memory,
+        arguments=kit.arguments,
+    )
+
+
 def root_disk(kit: SealedKit) -> region.Disk:
     """Return the first disk of each region: the image, writable."""
     return region.Disk(serial="root", size=Path(kit.base).stat().st_size, flags=region.BASE)
 
 
-def _base(image: Image, say: Say) -> Path:
+def base_of(image: Image, say: Say) -> Path:
     """Return the image's disk as a raw file, named by the digest of its bytes."""
     known = paths.sealed() / f"image-{image.manifest.files['disk.qcow2'].sha256[:20]}"
 
@@ -142,7 +155,7 @@ def _base(image: Image, say: Say) -> Path:
 
 def base_digest(image: Image, say: Say) -> str:
     """Return the digest of the image's bytes as sealed guests see them; convert it if needed."""
-    return _base(image, say).name.removeprefix("base-")
+    return base_of(image, say).name.removeprefix("base-")
 
 
 def boot_place(image: Image) -> Path:

@@ -8,12 +8,15 @@ from pydantic import Field
 
 from lab.core.base import Model
 from lab.model.execution.procedure import Procedure
+from lab.model.scenario.guest import Engine
 
 
 class SealedKit(Model):
     """Files that all sealed guests of one guest configuration boot from: paths on this host."""
 
+    engine: Engine = Engine.EMULATED
     emulator: str
+    """QEMU's path; empty for a native guest."""
     kernel: str
     initramfs: str
     base: str

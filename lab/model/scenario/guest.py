@@ -48,6 +48,16 @@ class Clock(StrEnum):
     """The guest's instructions (QEMU's ``-icount``), independent of the host's load."""
 
 
+class Engine(StrEnum):
+    """What runs a guest with virtual time."""
+
+    EMULATED = "emulated"
+    """QEMU's emulated processor, with the image's own kernel."""
+    NATIVE = "native"
+    """Linux as a program of the host, built from the source of the image's kernel. Its processor
+    takes no time."""
+
+
 class Guest(Stable):
     """The virtual machine with the array."""
 
@@ -69,6 +79,9 @@ class Guest(Stable):
     """Words added to the kernel's command line."""
     clock: Clock = Clock.REAL
     """What the guest's clock counts: the host's seconds, or with ``virtual`` its instructions."""
+    engine: Engine = Engine.EMULATED
+    """With ``clock: virtual``: what runs the guest. ``native`` is faster, and its processor takes
+    no time; ``emulated`` runs the image's own kernel and modules."""
     disturb: bool = False
     """With ``clock: virtual``: the trial's seed delays requests to disks, preempts threads, and
     takes the CPU away from them, as `lab hunt` does."""

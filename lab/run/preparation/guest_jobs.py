@@ -22,17 +22,18 @@ from lab.compile.guest.steps import (
     restore_procedure,
     unsealed_procedure,
 )
+from lab.core.errors import InputError
 from lab.host.guest import registry as guests
 from lab.host.guest import snapshots
 from lab.host.guest.libvirt import hypervisor
 from lab.host.guest.snapshots import Snapshot
 from lab.host.guest.virtual import suspend
-from lab.host.images import virtual_time as sealed_kit
+from lab.host.images import kits
 from lab.host.system import accelerator, keys, paths
 from lab.model.execution.job import GuestJob
 from lab.model.execution.procedure import AttachDisk, HostCommand, Procedure
 from lab.model.scenario.document import Cell
-from lab.model.scenario.guest import Clock, Guest, System
+from lab.model.scenario.guest import Clock, Engine, Guest, System
 from lab.run.preparation.platforms import Platform, site_of
 
 
@@ -126,7 +127,11 @@ class GuestJobs:
         """Return a job for a guest in virtual time, which boots again for each cell."""
         place = self.platforms[guest.system]
         name = guests.new_id()
-        kit = sealed_kit.prepare(guest, place.image)
+        if unsealed and guest.engine is Engine.NATIVE:
+            raise InputError(
+                "guest.engine: a native guest has no network and no SSH: set it to emulated"
+            )
+        kit = kits.prepare(guest, place.image)
         job = GuestJob(
             guest=name,
             scenario=self.scenario,

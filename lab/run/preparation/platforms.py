@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lab.compile.guest.steps import Site
 from lab.host import images
 from lab.host.guest.libvirt import hypervisor
-from lab.host.images import virtual_time as sealed_kit
+from lab.host.images import kits
 from lab.host.system import accelerator, paths
 from lab.host.system.accelerator import Accelerator
 from lab.model.execution.job import SealedKit
@@ -49,7 +49,7 @@ def prepare(
     if image is None:
         image = systems.build(guest, progress, accept_expired=accept_expired)
         images.verify(image)
-    kit = sealed_kit.prepare(guest, image, progress) if virtual else None
+    kit = kits.prepare(guest, image, progress) if virtual else None
     found = accelerator.find(image.kernel)
     return Platform(accelerator=found, image=image, emulator=emulator, sealed=kit)
 

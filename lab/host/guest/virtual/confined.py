@@ -31,6 +31,12 @@ def confined(command: Sequence[str], directory: Path) -> list[str]:
     return [*words, "--", *command, *sandbox, "-pidfile", str(directory / "qemu.pid")]
 
 
+def killed_with_us(command: Sequence[str]) -> list[str]:
+    """Return the command line of a native guest, which ends with the lab. It makes its sandbox
+    itself."""
+    return ["setpriv", "--pdeathsig", "KILL", "--", *command]
+
+
 def _paths(command: Sequence[str], directory: Path) -> list[Path]:
     """Return the paths in QEMU's command line."""
     parts = [part.rpartition("=")[2] for word in command for part in word.split(",")]

@@ -14,12 +14,14 @@ from typing import Final
 
 from drive import region, sealed
 from drive.drive import Kind, Parameters
+from drive.native import command as native
 from lab.compile.guest.program import programs
 from lab.core.stable import Form, ordered, written
 from lab.host.guest.virtual.snapshot import ROOT_SPACE
-from lab.host.images.virtual_time import guest_of
+from lab.host.images.virtual_time import guest_of, native_guest_of
 from lab.model.execution.job import SealedKit
 from lab.model.execution.procedure import Procedure, Verify
+from lab.model.scenario.guest import Engine
 
 FORMS: Final = {
     region.Disk: Form(
@@ -60,18 +62,23 @@ def inputs_of(
     ``start``: the snapshot's name, or :data:`BOOTED`.
     """
     found = programs(trial)
-    guest = guest_of(kit, Path("REGION"))
-    line = " ".join(sealed.command(guest, region.size_for(disks, blocks))[1:])
+    if kit.engine is Engine.NATIVE:
+        engine, setup = "native", native.SETUP
+        line = " ".join(native.command(native_guest_of(kit, Path("REGION"))))
+    else:
+        engine, setup = "qemu", sealed.SETUP
+        guest = guest_of(kit, Path("REGION"))
+        line = " ".join(sealed.command(guest, region.size_for(disks, blocks))[1:])
     places = {"BASE": kit.base, "KERNEL": kit.kernel, "INITRAMFS": kit.initramfs}
     for name, path in places.items():
         line = line.replace(path, name)
     data = {
         "files": kit.digests,
-        "qemu": line,
+        engine: line,
         "programs": found.boots,
         "caches lost": found.loses,
         "expected": [step.expect for step in trial.steps if isinstance(step, Verify)],
-        "setup": sealed.SETUP,
+        "setup": setup,
         "disks": [written(disk, FORMS) for disk in disks],
         "blocks": blocks,
         "start": start,

@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 from drive import region, sealed
 from drive.drive import Parameters
 from drive.monitor import Console, MonitorError
+from drive.native import command as native
 from lab.compile.guest.program import (
     CUT,
     FAILED,
@@ -50,13 +51,13 @@ from lab.host.guest import registry as guests
 from lab.host.guest.fair_time import FairTime
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import snapshot as sealed_snapshot
-from lab.host.guest.virtual.confined import confined
+from lab.host.guest.virtual.confined import confined, killed_with_us
 from lab.host.guest.virtual.inputs import BOOTED, blocks_of, inputs_of, joined
 from lab.host.guest.virtual.limits import Limits, tail
 from lab.host.guest.virtual.region_file import RegionFile, region_file
 from lab.host.guest.virtual.snapshot import BOOT, SealedSnapshot
-from lab.host.images.virtual_time import guest_of, root_disk
-from lab.host.system import clock, load, process
+from lab.host.images.virtual_time import guest_of, native_guest_of, root_disk
+from lab.host.system import clock, load, pids, process
 from lab.model.execution.events import GuestTime
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.procedure import (
@@ -74,6 +75,7 @@ from lab.model.execution.procedure import (
     UnplugDisk,
 )
 from lab.model.result.document import Digest, SeedDigest
+from lab.model.scenario.guest import Engine
 
 SILENCE: Final = 120.0
 """Seconds without CPU use after which QEMU counts as stopped."""
@@ -121,7 +123,9 @@ class SealedBackend:
         self.guest_seconds = 0.0
         """Seconds of the guest's clock, summed over all guests of the last cell so far."""
         self._taken = clock.now()
-        self._cold = cold
+        self._cold = cold or kit.engine is Engine.NATIVE
+        self._program = "the native guest" if kit.engine is Engine.NATIVE else "QEMU"
+        self._setup = native.SETUP if kit.engine is Engine.NATIVE else sealed.SETUP
         self._instead = False
         """It boots because there is no usable snapshot."""
         self._programs = Programs(items=(), boots=(), limits=())
@@ -211,7 +215,7 @@ class SealedBackend:
             for number, program in enumerate(self._programs.boots):
                 limit = self._programs.limits[number]
                 if number:
-                    region.again(self._own_region, (sealed.SETUP + program).encode())
+                    region.again(self._own_region, (self._setup + program).encode())
                     self._boot(guest, limit)
                 else:
                     inputs = self._first(guest, file, disks, blocks, program, limit)
@@ -280,7 +284,7 @@ class SealedBackend:
             sealed_snapshot.discard(snapshot)
             self._cold = self._instead = True
             self._notice(f"a snapshot did not restore and was removed; guests boot instead ({why})")
-        file.reserve(create(sealed.SETUP + program))
+        file.reserve(create(self._setup + program))
         self._boot(guest, limit)
         return self._inputs(disks, blocks, BOOTED)
 
@@ -304,13 +308,14 @@ class SealedBackend:
     ) -> None:
         """Start QEMU, and wait until it ends. ``MonitorError``: it could not load the snapshot."""
         if snapshot is None:
-            self._started(sealed.command(guest))
+            self._started(self._command(guest))
             self._wait(limit)
             return
         socket = self.record.path / "monitor"
         socket.unlink(missing_ok=True)
         command = sealed.command(snapshot.restored(guest))
-        daemon = self._started([*command, *Console.arguments(socket)])
+        command = confined([*command, *Console.arguments(socket)], self.record.path)
+        daemon = self._started(command)
         # The connection stays open: closing it would change QEMU's timing.
         with ExitStack() as stack:
             try:
@@ -322,9 +327,14 @@ class SealedBackend:
                 raise MonitorError(f"{error}: {said}" if said else str(error)) from error
             self._wait(limit)
 
+    def _command(self, guest: sealed.Guest) -> list[str]:
+        if self._kit.engine is Engine.EMULATED:
+            return confined(sealed.command(guest), self.record.path)
+        return killed_with_us(native.command(native_guest_of(self._kit, guest.region)))
+
     def _started(self, command: list[str]) -> process.Daemon:
         self._daemon = process.Daemon(
-            confined(command, self.record.path),
+            command,
             log=self.record.path / "qemu.log",
             descriptors=self._descriptors,
         )
@@ -339,7 +349,7 @@ class SealedBackend:
         """Wait until QEMU has ended, and read the guest's output meanwhile."""
         daemon = self._daemon
         assert daemon is not None
-        fair = FairTime(lambda: daemon.pid)
+        fair = FairTime(lambda: self._busiest(daemon.pid))
         countdown = clock.Countdown(clock.limit(BOOT + SLOWEST * limit), fair.now)
         silence = clock.Countdown(clock.limit(SILENCE))
         used, shown, progress = -1.0, -1, Progress()
@@ -347,14 +357,14 @@ class SealedBackend:
         log = self.record.path / "qemu.log"
         with Limits(daemon, self._own_region, log) as limits:
             while (status := daemon.wait(_GLANCE)) is None:
-                now = load.processor(daemon.pid)
+                now = self._processor(daemon.pid)
                 if now != used:
                     used = now
                     silence.again()
                 if silence.left() <= 0:
                     self._lost(
-                        f"QEMU used no CPU for {silence.seconds:.0f} s: it is stopped, at"
-                        f" '{self._at(shown)}'"
+                        f"{self._program} used no CPU for {silence.seconds:.0f} s: it is stopped,"
+                        f" at '{self._at(shown)}'"
                     )
                 if countdown.left() <= 0:
                     self._lost(
@@ -366,9 +376,21 @@ class SealedBackend:
         self._daemon = None
         limits.check()
         self._count(before, start, limit)
-        if status:
+        if status and region.read(self._own_region).phase is not region.Phase.PANICKED:
             how = f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
-            self._lost(f"QEMU {how}: {self._said() or 'it printed nothing'}")
+            self._lost(f"{self._program} {how}: {self._said() or 'it printed nothing'}")
+
+    def _processor(self, pid: int) -> float:
+        """Return the CPU seconds of the guest's processes; a native guest has several."""
+        if self._kit.engine is Engine.EMULATED:
+            return load.processor(pid)
+        return sum(map(load.processor, pids.family(pid)))
+
+    def _busiest(self, pid: int) -> int:
+        """Return the process that runs the guest's kernel: not the sandbox's."""
+        if self._kit.engine is Engine.EMULATED:
+            return pid
+        return max(pids.family(pid), key=load.processor, default=pid)
 
     def _lost(self, sentence: str) -> NoReturn:
         error = GuestError(sentence)
@@ -652,6 +674,8 @@ def inputs_of_cell(kit: SealedKit, procedure: Procedure, space: int, *, cold: bo
             size = region.size_for(disks, blocks)
         except region.RegionError as error:
             raise no_room(error) from error
-        start = BOOTED if cold else sealed_snapshot.name_of(kit, size)
+        start = (
+            BOOTED if cold or kit.engine is Engine.NATIVE else sealed_snapshot.name_of(kit, size)
+        )
         found.append(inputs_of(kit, trial, disks, blocks=blocks, start=start))
     return joined(found)

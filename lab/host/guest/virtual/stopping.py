@@ -20,6 +20,7 @@ from lab.compile.guest.program import programs
 from lab.core.errors import GuestError, HostError, InputError
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import snapshot as sealed_snapshot
+from lab.host.guest.virtual.confined import confined
 from lab.host.guest.virtual.limits import Limits
 from lab.host.guest.virtual.sealed import SLOWEST, SealedBackend
 from lab.host.guest.virtual.snapshot import BOOT, SealedSnapshot
@@ -122,7 +123,7 @@ class StoppingBackend(SealedBackend):
         guest = snapshot.restored(guest) if snapshot else replace(guest, extra=extra)
         command = [*sealed.command(guest), *Monitor.arguments(socket)]
         incoming = ["-incoming", "defer"] if snapshot else []
-        daemon = self._started([*command, *incoming])
+        daemon = self._started(confined([*command, *incoming], self.record.path))
         timeout = clock.limit(BOOT + SLOWEST * limit)
         own = self._own_region
         with Limits(daemon, own, self.record.path / "qemu.log"), ExitStack() as stack:

@@ -1,0 +1,1 @@
+"""Guests in virtual time without emulation: Linux as a program of the host (User-Mode Linux)."""

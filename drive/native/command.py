@@ -1,0 +1,98 @@
+"""The command line of a native guest: Linux as a program of the host, in a sandbox. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from drive.sealed import SETTLE, START
+
+REGION: Final = 9
+"""Number of the region's open file. The kernel prints its command line, so that is the same for
+every guest: paths are those inside the sandbox."""
+SETUP: Final = f"""\
+/lib/systemd/systemd-udevd --daemon
+udevadm trigger --action=add --subsystem-match=block
+{SETTLE}\
+for library in $(ldd "$(command -v fio)" 2>/dev/null |
+  grep -oE '/[^ ]*/lib(gfapi|ibverbs|nbd|pmem|pmemblk|rados|rbd|rdmacm)\\.so[^ ]*'); do
+  mount --bind /run/lab-engines.so "$library"
+done
+"""
+"""Shell lines before a guest's commands: start udev, and replace the libraries of fio's network
+engines (``engines.c``). Programs are not read beforehand: the processor takes no time."""
+ENVIRONMENT: Final = {
+    # A static C library registers rseq, and the kernel writes there after the stub has unmapped it.
+    "GLIBC_TUNABLES": "glibc.pthread.rseq=0",
+    "TMPDIR": "/tmp",  # noqa: S108
+    "HOME": "/tmp",  # noqa: S108
+}
+"""All that the process has; the guest's programs have another one (``init.c``)."""
+_SHELL: Final = f'exec {REGION}<>"$1"; shift; exec "$@"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest:
+    """Files and settings of a native guest."""
+
+    kernel: Path
+    initramfs: Path
+    region: Path
+    base: Path
+    memory: int = 512
+    """In MiB."""
+    arguments: str = ""
+    """Further kernel arguments."""
+
+
+def arguments(memory: int, further: str = "") -> list[str]:
+    """Return the kernel's arguments: equal on every host."""
+    return [
+        f"mem={memory}M",
+        "time-travel=inf-cpu",
+        f"time-travel-start={START}",
+        "initrd=/initramfs",
+        f"lab_region=/proc/self/fd/{REGION}",
+        "lab_base=/base",
+        *("con=null", "con0=null,fd:1", "ssl=null", "quiet"),
+        *("norandmaps", "random.trust_cpu=off", "lpj=4000000"),
+        # A panic ends the process, and so does a restart.
+        *("panic=-1", "oops=panic", "noreboot"),
+        *("uml_dir=/tmp", "umid=lab"),
+        *further.split(),
+    ]
+
+
+def command(guest: Guest) -> list[str]:
+    """Return the command line. The guest ends the process by powering off.
+
+    It sees four files of the host, the region, the root file system's image, kernel and initramfs,
+    no network and no other process; it ends with the process that started it.
+    """
+    return [
+        *("sh", "-c", _SHELL, "-", str(guest.region)),
+        *sandbox(guest),
+        "/linux",
+        *arguments(guest.memory, guest.arguments),
+    ]
+
+
+def sandbox(guest: Guest) -> Sequence[str]:
+    """Return the words of bubblewrap, with the separator."""
+    words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    words += ["--clearenv"]
+    for name, value in ENVIRONMENT.items():
+        words += ["--setenv", name, value]
+    for inside, path in (
+        ("/linux", guest.kernel),
+        ("/initramfs", guest.initramfs),
+        ("/base", guest.base),
+    ):
+        words += ["--ro-bind", str(path), inside]
+    # Linux's memory is a file in /dev/shm.
+    size = str((guest.memory + 16) << 20)
+    words += ["--tmpfs", "/tmp", "--proc", "/proc"]  # noqa: S108
+    words += ["--dev-bind", "/dev/null", "/dev/null", "--size", size, "--tmpfs", "/dev/shm"]  # noqa: S108
+    return [*words, "--chdir", "/", "--"]

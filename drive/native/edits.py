@@ -1,0 +1,151 @@
+"""Changes to the source of Linux that make User-Mode Linux a guest in virtual time. Pure.
+
+Each is a pattern and its replacement, so that the same change fits Linux 6.1 to 7.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+class EditError(ValueError):
+    """A version of Linux has another text than expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A change to one file."""
+
+    path: str
+    why: str
+    pattern: str
+    """A regular expression, which must match."""
+    new: str
+    only_with: str = ""
+    """The change is needed only if the file contains this."""
+    unless_file: str = ""
+    """The change is not needed if this file exists."""
+
+
+_STUB: Final = "arch/um/kernel/skas/stub_exe.c"
+"""The first program of a process; before Linux 6.13 a function of process.c did this."""
+_DECLARED: Final = "\t{\n\t\tvoid lab_user_hide(void);\n\n\t\tlab_user_hide();\n\t}\n"
+
+EDITS: Final = (
+    Edit(
+        path="arch/um/os-Linux/util.c",
+        why="Linux seeds its random numbers from this",
+        pattern=r"\treturn getrandom\(buf, len, flags\);",
+        new="\textern long lab_user_random(void *buffer, unsigned long size);\n\n"
+        "\treturn lab_user_random(buf, len);",
+    ),
+    Edit(
+        path="arch/um/os-Linux/util.c",
+        why="/proc/cpuinfo names the host and its kernel",
+        pattern=r'snprintf\(buf, len, "%s %s %s %s %s",[^;]*;',
+        new='snprintf(buf, len, "lab");',
+    ),
+    Edit(
+        path="arch/um/kernel/um_arch.c",
+        why="Linux chooses its functions by the features of the host's processor",
+        pattern=r"\tget_host_cpu_features\(parse_host_cpu_flags, parse_cache_line\);",
+        new="\t(void)parse_host_cpu_flags;\n\t(void)parse_cache_line;",
+    ),
+    Edit(
+        path="arch/um/os-Linux/elf_aux.c",
+        why="programs get the features of the host's processor",
+        pattern=r"elf_aux_hwcap = auxv->a_un\.a_val;",
+        new="elf_aux_hwcap = 0;",
+    ),
+    Edit(
+        path="arch/x86/um/user-offsets.c",
+        why="the registers of a processor with AMX have more bytes",
+        pattern=r"DEFINE_LONGS\(HOST_FP_SIZE, 2696\);",
+        new="DEFINE_LONGS(HOST_FP_SIZE, 12288);",
+        only_with="HOST_FP_SIZE",
+    ),
+    Edit(
+        path="lib/Kconfig.debug",
+        why="a power cut is `echo b >/proc/sysrq-trigger`",
+        pattern=r'(config MAGIC_SYSRQ\n\tbool "Magic SysRq key"\n)\tdepends on !UML\n',
+        new=r"\1",
+    ),
+    Edit(
+        path="arch/um/Kconfig",
+        why="Debian's kernels have 250 ticks in a second",
+        pattern=r"(config HZ\n\tint\n\tdefault )100\n",
+        new=r"\g<1>250\n",
+    ),
+    Edit(
+        path="arch/um/kernel/trap.c",
+        why="programs that read processor or time stamp counter read the guest's",
+        pattern=r"(void segv_handler\([^{]*\{\n\tstruct faultinfo \* ?fi = UPT_FAULTINFO"
+        r"\(regs\);\n)",
+        new=r"\1\tbool lab_native_instruction(struct uml_pt_regs *regs);\n\n"
+        r"\tif (UPT_IS_USER(regs) && lab_native_instruction(regs))\n\t\treturn;\n",
+    ),
+    Edit(
+        path="arch/um/os-Linux/skas/process.c",
+        why="these instructions trap in programs",
+        pattern=r"(static int userspace_tramp\(.*?\tsignal\(SIGWINCH, SIG_IGN\);\n)",
+        new=rf"\1{_DECLARED}",
+        unless_file=_STUB,
+    ),
+    Edit(
+        path=_STUB,
+        why="these instructions trap in programs",
+        pattern=r"(\t/\* read information from STDIN)",
+        new="\tif (stub_syscall5(__NR_prctl, PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) ||\n"
+        "\t    stub_syscall2(__NR_arch_prctl, 0x1012, 0)) /* ARCH_SET_CPUID */\n"
+        r"\t\tstub_syscall1(__NR_exit, 9);" + "\n\n" + r"\1",
+    ),
+    Edit(
+        path="arch/um/os-Linux/skas/process.c",
+        why="a killed guest's programs would go on as programs of the host",
+        pattern=r"\(void \*\) ?PTRACE_O_TRACESYSGOOD\)",
+        new="(void *) (PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL))",
+    ),
+    Edit(
+        path="arch/um/os-Linux/main.c",
+        why="addresses are the same on every host",
+        pattern=r"(int __init main\([^)]*\)\n\{\n\tchar \*\*new_argv;\n\tint ret, i, err;\n)",
+        new=r"\1\tvoid lab_user_begin(char **argv);\n\n\tlab_user_begin(argv);\n",
+    ),
+    Edit(
+        path="arch/um/drivers/Makefile",
+        why="the driver of the guest's disks is part of its kernel",
+        pattern=r"\n(include [^\n]*arch/um/scripts/Makefile\.rules)",
+        new=r"\nobj-y += lab_disk.o lab_native.o lab_user.o\n\n\1",
+    ),
+)
+FILES: Final = tuple(dict.fromkeys(edit.path for edit in EDITS))
+
+
+def edited(version: str, read: Callable[[str], str | None]) -> Mapping[str, str]:
+    """Return the changed files by path; ``read`` returns a file of the source, ``None`` if it has
+    none.
+
+    ``EditError``: a change does not fit this version.
+    """
+    texts = {path: read(path) for path in FILES}
+    for edit in EDITS:
+        text = texts[edit.path]
+        if edit.path == _STUB and text is None:
+            continue
+        if edit.unless_file and texts[edit.unless_file] is not None:
+            continue
+        if text is None:
+            raise EditError(f"Linux {version} has no file {edit.path} ({edit.why})")
+        if edit.only_with and edit.only_with not in text:
+            continue
+        changed, count = re.subn(edit.pattern, edit.new, text, flags=re.DOTALL)
+        if not count:
+            raise EditError(
+                f"{edit.path} of Linux {version} has another text than expected: nothing matches"
+                f" {edit.pattern!r} ({edit.why})"
+            )
+        texts[edit.path] = changed
+    return {path: text for path, text in texts.items() if text is not None}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The part of a native guest that makes system calls of the host. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "lab_native.h"
+
+#define LAB_STACK (8ul << 20)
+#define LAB_SET_CPUID 0x1012	/* ARCH_SET_CPUID, <asm/prctl.h> */
+
+/*
+ * The first of main(): starts the program again with the same addresses on every host. They depend on randomisation
+ * and on the stack's limit.
+ */
+void lab_user_begin(char **argv)
+{
+	struct rlimit stack = { LAB_STACK, LAB_STACK }, none = { 0, 0 }, now;
+
+	if (!getrlimit(RLIMIT_STACK, &now) && now.rlim_cur == LAB_STACK &&
+	    personality(0xffffffff) & ADDR_NO_RANDOMIZE)
+		return;
+	setrlimit(RLIMIT_CORE, &none);
+	if (setrlimit(RLIMIT_STACK, &stack) || personality(PER_LINUX | ADDR_NO_RANDOMIZE) < 0) {
+		perror("lab: stack and addresses");
+		exit(1);
+	}
+	execv("/proc/self/exe", argv);
+	perror("lab: /proc/self/exe");
+	exit(1);
+}
+
+/* In a program's process, before its first instruction. What it starts has both too. */
+void lab_user_hide(void)
+{
+	if (prctl(PR_SET_TSC, PR_TSC_SIGSEGV) || syscall(SYS_arch_prctl, LAB_SET_CPUID, 0)) {
+		dprintf(2, "lab: this processor cannot hide its features (CPUID faulting): %s\n", strerror(errno));
+		_exit(1);
+	}
+}
+
+/* In place of getrandom(2): the same numbers in every guest. The host seeds /dev/lab_random, this seeds Linux. */
+long lab_user_random(void *buffer, unsigned long size)
+{
+	static unsigned long state = 88172645463325252UL;
+	unsigned char *to = buffer;
+	unsigned long n;
+
+	for (n = 0; n < size; n++) {
+		state = state * 6364136223846793005UL + 1442695040888963407UL;
+		to[n] = state >> 56;
+	}
+	return size;
+}
+
+/* Maps a file; programs do not get the mapping. The base is never written. */
+void *lab_user_map(const char *path, int shared, unsigned long long *size)
+{
+	int protection = shared ? PROT_READ | PROT_WRITE : PROT_READ;
+	int file = open(path, (shared ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+	struct stat about;
+	void *at;
+
+	if (file < 0)
+		return NULL;
+	if (fstat(file, &about)) {
+		close(file);
+		return NULL;
+	}
+	*size = about.st_size;
+	at = mmap(NULL, about.st_size, protection, (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_NORESERVE, file, 0);
+	close(file);
+	if (at == MAP_FAILED)
+		return NULL;
+	madvise(at, about.st_size, MADV_DONTFORK);
+	return at;
+}
