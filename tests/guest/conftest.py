@@ -102,7 +102,7 @@ def lab_home() -> Iterator[Home]:
     # Drivers and raw images of sealed guests, which are named by what is in them.
     kits = directory / "cache" / "sealed"
     kits.mkdir(parents=True)
-    for name in ("base-*", "boot-*", "driver-*", "image-*"):
+    for name in ("base-*", "boot-*", "driver-*", "image-*", "native-*"):
         for found in paths.sealed().glob(name):
             (kits / found.name).symlink_to(found)
     home = Home(directory)

@@ -21,10 +21,12 @@ from lab.model.scenario.guest import Clock, Engine, Guest
 SOURCE = {
     "arch/um/os-Linux/util.c": "\treturn getrandom(buf, len, flags);\n"
     '\tsnprintf(buf, len, "%s %s %s %s %s", host.sysname,\n\t\t host.machine);\n',
-    "arch/um/kernel/um_arch.c": "\tget_host_cpu_features(parse_host_cpu_flags, parse_cache_line);\n",
+    "arch/um/kernel/um_arch.c": "\tget_host_cpu_features(parse_host_cpu_flags,"
+    " parse_cache_line);\n",
     "arch/um/os-Linux/elf_aux.c": "\t\t\t\telf_aux_hwcap = auxv->a_un.a_val;\n",
     "arch/x86/um/user-offsets.c": "\tDEFINE_LONGS(HOST_FP_SIZE, 2696);\n",
-    "lib/Kconfig.debug": 'config MAGIC_SYSRQ\n\tbool "Magic SysRq key"\n\tdepends on !UML\n\thelp\n',
+    "lib/Kconfig.debug": 'config MAGIC_SYSRQ\n\tbool "Magic SysRq key"\n'
+    "\tdepends on !UML\n\thelp\n",
     "arch/um/Kconfig": "config HZ\n\tint\n\tdefault 100\n",
     "arch/um/kernel/trap.c": "void segv_handler(int sig, struct uml_pt_regs *regs)\n{\n"
     "\tstruct faultinfo * fi = UPT_FAULTINFO(regs);\n\n}\n",
@@ -97,7 +99,7 @@ def guest(home: str) -> command.Guest:
 
 
 def test_the_kernel_sees_no_path_of_the_host() -> None:
-    one, other = (command.command(guest(home)) for home in ("/a/first", "/other/home"))
+    one, other = (command.command(guest(home)) for home in ("/srv/first", "/mnt/other"))
     assert one != other
     kernel = one[one.index("/linux", one.index("--chdir")) + 1 :]
     assert kernel == other[other.index("/linux", other.index("--chdir")) + 1 :]
@@ -106,10 +108,10 @@ def test_the_kernel_sees_no_path_of_the_host() -> None:
 
 
 def test_the_process_gets_four_files_no_network_and_a_fixed_environment() -> None:
-    words = command.command(guest("/home"))
+    words = command.command(guest("/srv/lab"))
     binds = [words[n + 1] for n, word in enumerate(words) if word in ("--ro-bind", "--bind")]
-    assert binds == ["/home/linux", "/home/initramfs", "/home/base"]  # and the region, opened
-    assert words[words.index("-") + 1] == "/home/region"
+    assert binds == [f"/srv/lab/{name}" for name in ("linux", "initramfs", "base")]
+    assert words[words.index("-") + 1] == "/srv/lab/region"
     assert {"--unshare-all", "--clearenv", "--die-with-parent"} <= set(words)
     assert "--share-net" not in words
 
@@ -150,7 +152,7 @@ def test_the_source_is_that_of_the_images_kernel() -> None:
     assert plan.target == NATIVE
     assert "linux-source-6.1=6.1.192-2" in plan.packages
     newer = SimpleNamespace(**vars(MANIFEST) | {"packages": {}})
-    with pytest.raises(InputError, match="is not a Debian package: set guest.engine"):
+    with pytest.raises(InputError, match="is not a Debian package: set guest"):
         native_tree(recipe, newer, "hook")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="kernel modules of its own"):
         native_tree(image_recipes.load("debian-12-zfs")[1], MANIFEST, "hook")
