@@ -37,7 +37,7 @@ def test_two_runs_are_identical_and_as_fast_as_theory(lab_home: Home, tmp_path: 
     # Each disk writes 50 MiB at 5 MiB/s, but for the burst of a tenth of a second and the last
     # request, which does not wait for itself.
     seconds = next(
-        m["value"]
+        m["median"]
         for m in cells[0]["measurements"]
         if (m["workload"], m["metric"]) == ("write", "seconds")
     )
