@@ -122,11 +122,16 @@ def _guests(store: RunStore, run: StoredRun) -> list[dict[str, str]]:
         # Each cell is asked only if cells boot different systems.
         if found and len({one.cell.guest.system for one in run.cells}) == 1:
             break
-        text = store.files.text("cells", stored.id, "raw", "environment.txt")
-        guest = measure.environment({"environment.txt": text or ""})
+        guest = guest_of(store, stored.id)
         if guest and guest not in found:
             found.append(guest)
     return found
+
+
+def guest_of(store: RunStore, cell: str) -> dict[str, str]:
+    """Return what a cell's guest says of itself; empty: nothing is known."""
+    text = store.files.text("cells", cell, "raw", "environment.txt")
+    return measure.environment({"environment.txt": text or ""})
 
 
 def judged_of(store: RunStore) -> list[JudgedCell]:

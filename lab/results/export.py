@@ -17,7 +17,7 @@ from lab.model.scenario.document import Cell
 from lab.report.export.markdown import summary
 from lab.report.export.openmetrics import openmetrics as metrics
 from lab.results import tables as archive
-from lab.results.documents import understood
+from lab.results.documents import guest_of, understood
 from lab.results.fio_tree import fio_tree
 from lab.results.judged import result_of
 from lab.results.junit import junit_of
@@ -88,7 +88,8 @@ def export(run: RunStore, form: Form, out: Path, cell: str | None) -> list[Path]
         one = next((c for c in seeds if c.id == cell), seeds[0])
         return untrusted.write_tree(script_of(run, one), out)
     cells = {first.id: first.cell for first, *_ in chosen}
-    rows = list(_rows(result_of(run), cells))
+    guests = {id_: guest_of(run, id_) for id_ in cells}
+    rows = list(_rows(result_of(run), cells, guests))
     units = {a: "B" for cell in cells.values() for a in cell.axes if a.endswith(_SIZES)}
     package = out.with_name(out.name + PACKAGE)
     untrusted.write_text(archive.dictionary(rows, units, out), package)
@@ -124,24 +125,34 @@ def _ids(cells: tuple[StoredCell, ...]) -> str:
     return ", ".join(c.id for c in cells)
 
 
-def _rows(result: Result, cells: dict[str, Cell]) -> Iterator[dict[str, Any]]:
+def _rows(
+    result: Result, cells: dict[str, Cell], guests: dict[str, dict[str, str]]
+) -> Iterator[dict[str, Any]]:
     """Yield a row for each trial of each metric; for a cell without values one without a metric."""
+    environment = result.environment
+    only = {} if "guests" in environment else environment.get("guest", {})
     axes = list(dict.fromkeys(name for cell in cells.values() for name in cell.axes))
-    guest = result.environment.get("guest", {})
     common = {
         "run": result.run.id,
         "scenario": result.run.scenario,
         "started": result.run.started,
         "accelerator": result.environment.get("accelerator"),
         "qemu": result.environment.get("qemu"),
-        "kernel": guest.get("kernel"),
-        "mdadm": guest.get("mdadm"),
     }
     for cell in result.cells:
         if cell.id in cells:
             own = {name: cell.axes.get(name) for name in axes}
             for figure in _figures(cell, cells[cell.id]):
-                yield {**common, "cell": cell.id, "outcome": cell.outcome.value, **own, **figure}
+                guest = guests[cell.id] or only
+                system = {name: guest.get(name) for name in ("kernel", "mdadm")}
+                yield {
+                    **common,
+                    **system,
+                    "cell": cell.id,
+                    "outcome": cell.outcome.value,
+                    **own,
+                    **figure,
+                }
 
 
 def _figures(cell: CellResult, asked: Cell) -> Iterator[dict[str, Any]]:

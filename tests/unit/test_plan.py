@@ -116,4 +116,8 @@ def test_a_home_with_quotes_and_spaces_is_quoted(
     assert unreadable(script) == ""
     line = next(line for line in script.splitlines() if line.startswith("DIRECTORY="))
     assert shlex.split(line) == [f"DIRECTORY={tmp_path}/it's a home/state/guests/gplan"]
-    assert '\nURI="qemu:///embed?root=$DIRECTORY"\n' in script
+    uri = next(line for line in script.splitlines() if line.startswith("URI="))
+    assert uri == f'URI="qemu:///embed?root={tmp_path}/it%27s%20a%20home/state/guests/gplan"'
+    # Paths that ssh would split at blanks are in its environment.
+    assert "ssh -F none" in script
+    assert not re.search(r"(-o|-i) *\S*[$]DIRECTORY|-i ", script)

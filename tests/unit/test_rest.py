@@ -324,6 +324,12 @@ def test_a_cell_without_two_open_draws_stays_as_it_is(tmp_path: Path) -> None:
         "workloads.three.randseed=5",
     )  # fmt: skip
     assert own_places(written) is written
+    # fio 3.33: percentage_random=0 makes a random job sequential.
+    for more in ("percentage_random=0", "percentage_random=50"):
+        other = compiled(
+            tmp_path, ARRAY, f"workloads.two.{more}", "workloads.three.randseed=9"
+        )  # fmt: skip
+        assert (own_places(other) is other) == more.endswith("=0")
     kept = compiled(tmp_path, ARRAY, "workloads.two.keep_cache=true", "workloads.three.randseed=9")
     assert own_places(kept) is kept
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -105,6 +106,39 @@ def test_numbers_without_end_have_their_words(run: RunStore) -> None:
         line.rpartition(" ")[2] for line in openmetrics(found).splitlines() if "lab_m_" in line
     }
     assert {"+Inf", "-Inf", "NaN"} <= words
+
+
+def test_each_row_names_the_kernel_of_its_own_guest(run: RunStore, tmp_path: Path) -> None:
+    first, second, *_ = run.load_run().cells
+
+    def kernels(out: str) -> dict[str, set[str]]:
+        table, _ = export(run, Form.CSV, tmp_path / out, None)
+        found: dict[str, set[str]] = {}
+        for row in csv.DictReader(table.read_text().splitlines()):
+            found.setdefault(row["cell"], set()).add(row["kernel"])
+        return found
+
+    before = kernels("before.csv")
+    assert before[first.id] == before[second.id]
+    stored = run.load_run()
+    cells = [
+        cell.model_copy(
+            update={
+                "cell": cell.cell.model_copy(
+                    update={"guest": cell.cell.guest.model_copy(update={"image": "debian-13"})}
+                )
+            }
+        )
+        if cell.id == second.id
+        else cell
+        for cell in stored.cells
+    ]
+    run.save_run(stored.model_copy(update={"cells": tuple(cells)}))
+    place = run.directory / "cells" / second.id / "raw" / "environment.txt"
+    place.write_text("kernel=6.12.0-other\nmdadm=4.4\n")
+    after = kernels("after.csv")
+    assert after[second.id] == {"6.12.0-other"}
+    assert after[first.id] == before[first.id] != {"6.12.0-other"}
 
 
 @pytest.mark.parametrize("form", [Form.CSV, Form.PARQUET])

@@ -70,6 +70,11 @@ def _expected(expect: dict[str, str]) -> str:
     return ", ".join(f"{k}={v}" for k, v in expect.items())
 
 
+SSH_FILES: Final = "-o 'IdentityFile=${LAB_KEY}' -o 'UserKnownHostsFile=${LAB_KNOWN_HOSTS}'"
+"""Options of ssh and scp in scripts. ssh reads these variables of its environment; in an option a
+blank, ``%`` or quote of a path has a meaning (``ssh_config(5)``)."""
+
+
 class BaseStep(Model):
     """Common interface of all steps."""
 
@@ -534,8 +539,8 @@ class SendDirectory(HostStep):
         out = " ".join(f"--exclude={name}" for name in self.left_out)
         yield f"tar -c {out} -C {source} -f {packed} ."
         yield (
-            'scp -q -F none -P "$PORT" -i "$LAB_KEY" -o LogLevel=ERROR'
-            f' -o UserKnownHostsFile="$DIRECTORY/known_hosts" {packed} {shlex.quote(target)}'
+            f'scp -q -F none -P "$PORT" {SSH_FILES} -o LogLevel=ERROR {packed}'
+            f" {shlex.quote(target)}"
         )
 
     @override

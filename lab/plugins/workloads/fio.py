@@ -308,7 +308,10 @@ class Fio(WorkloadTool):
         options = checked(FioParameters, parameters).options
         written = any(name in options for name in ("randseed", "randrepeat", "allrandrepeat"))
         verifies = any(name == "verify" or name.startswith("verify_") for name in options)
-        return str(options.get("rw", "read")).startswith("rand") and not (written or verifies)
+        random = str(options.get("rw", "read")).startswith("rand")
+        # 0 makes the places of such a job sequential; a sequential one ignores the option.
+        random = random and str(options.get("percentage_random")) != "0"
+        return random and not (written or verifies)
 
     @override
     def memory(self, parameters: Any) -> int:

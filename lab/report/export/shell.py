@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from urllib.parse import quote
 
 from lab.model.execution.plan import Plan
-from lab.model.execution.procedure import Procedure, plain
+from lab.model.execution.procedure import SSH_FILES, Procedure, plain
 
 
 def as_script(plan: Plan) -> str:
@@ -23,8 +24,11 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield ""
     yield f"DIRECTORY={shlex.quote(plan.guest_directory)}"
     yield f"LAB_KEY={shlex.quote(plan.private_key)}"
-    yield 'URI="qemu:///embed?root=$DIRECTORY"'
+    root = quote(plan.guest_directory, safe="/@")  # a bundle's script replaces @DIRECTORY@
+    shown = "$DIRECTORY" if root == plan.guest_directory else root
+    yield f'URI="qemu:///embed?root={shown}"'
     yield "export LIBVIRT_LOG_OUTPUTS=4:stderr"
+    yield 'export LAB_KEY LAB_KNOWN_HOSTS="$DIRECTORY/known_hosts"'
     yield 'mkdir -p "$DIRECTORY" "$(dirname "$LAB_KEY")"'
     yield 'chmod 700 "$DIRECTORY"'
     yield "# The lab's own key pair, and a host key for the guest, which is pinned:"
@@ -34,8 +38,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield 'HOST_KEY_PUBLIC=$(cut -d" " -f1,2 "$DIRECTORY/host_key.pub")'
     yield 'LAB_KEY_PUBLIC=$(cut -d" " -f1,2 "$LAB_KEY.pub")'
     yield (
-        'guest() { ssh -F none -p "$PORT" -i "$LAB_KEY" -o LogLevel=ERROR'
-        ' -o UserKnownHostsFile="$DIRECTORY/known_hosts" root@127.0.0.1'
+        f'guest() {{ ssh -F none -p "$PORT" {SSH_FILES} -o LogLevel=ERROR root@127.0.0.1'
         " PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -e; }"
     )
     for number, guest in enumerate(plan.guests, 1):
