@@ -342,12 +342,10 @@ def test_time_files_and_output_are_limited(world: World, monkeypatch: pytest.Mon
     log = work / "log"
     with pytest.raises(ToolError, match="did not end within 1 seconds"):
         sandbox.run(Box(), ("sleep", "30"), work=work, log=log, seconds=1)
-    monkeypatch.setattr(sandbox, "FILE", 1 << 20)
     words = ("dd", "if=/dev/zero", "of=/out/x", "bs=1M", "count=3")
     with pytest.raises(ToolError):
-        sandbox.run(Box(write={"/out": out}), words, work=work, log=log)
+        sandbox.run(Box(write={"/out": out}, file=1 << 20), words, work=work, log=log)
     assert (out / "x").stat().st_size <= 1 << 20
-    monkeypatch.setattr(sandbox, "FILE", 1 << 30)
     monkeypatch.setattr(sandbox, "LOG", 1000)
     with pytest.raises(ToolError, match="printed more than"):
         sandbox.run(Box(), ("yes",), work=work, log=log, seconds=20)

@@ -93,7 +93,6 @@ class ImageBuild:
     make_disk: tuple[str, ...]
     remove_root: tuple[str, ...]
     """Removes the directory once the file system is made from it."""
-    read_back: tuple[str, ...]
     convert: tuple[str, ...]
 
 
@@ -119,7 +118,7 @@ def compile_build(
         "masked": _lines(recipe.masked_units),
         "script": recipe.script,
         "read_back": _lines(
-            ("rdump /etc found", *(f"dump {p} found/{_flat(p)}" for p in _elsewhere(recipe)))
+            ("rdump /etc /out", *(f"dump {p} /out/{_flat(p)}" for p in _elsewhere(recipe)))
         ),
     }
     kernel = () if recipe.kernel_file else (of_kernel_suite(recipe, recipe.kernel_package, pinned),)
@@ -147,8 +146,6 @@ def compile_build(
             )
         ),
         remove_root=namespaced(("rm", "-rf", f"{work}/{IMAGE.root}"), root=root),
-        # debugfs splits its commands at blanks, so names are relative to the working directory
-        read_back=namespaced(("debugfs", "-f", "read_back", "disk.raw"), root=root),
         convert=qemu_img.convert(
             f"{work}/disk.raw", qemu_img.RAW, f"{work}/image/disk.qcow2", qemu_img.QCOW2
         ),
@@ -321,7 +318,7 @@ def _flat(path: str) -> str:
 
 
 def read_back_at(path: str) -> str:
-    """Return the path below ``found/`` with a copy of this file of the image."""
+    """Return the path below ``/out`` with a copy of this file of the image."""
     return path.lstrip("/") if path.startswith("/etc/") else _flat(path)
 
 

@@ -18,10 +18,11 @@ from lab.compile.image import log as image_log
 from lab.compile.image.build import IMAGE, MODULES, RELEASES, Found, ImageBuild, RootFilesystem
 from lab.compile.image.log import Stage
 from lab.core.errors import HostError, InputError, LabError, ToolError
+from lab.core.printable import printable
 from lab.core.units import MIB
 from lab.host.images import debs as image_debs
+from lab.host.images import ext4, sandbox
 from lab.host.images import recipes as image_recipes
-from lab.host.images import sandbox
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
 from lab.host.images.sandbox import Box
@@ -169,8 +170,8 @@ def _make(
         _run(plan.make_disk, work)
         _run(plan.remove_root, work)
         progress("verifying the image", 0.93)
-        _run(plan.read_back, work)
-        found = _found(recipe, work)
+        back = ext4.tree(work / "disk.raw", plan.files["read_back"], work, image=name)
+        found = _found(recipe, work, back)
         wrong = image_build.differences(recipe, found, brought.package_files)
         if wrong:
             raise ToolError(f"the image '{name}' does not match its recipe: {'; '.join(wrong)}")
@@ -284,15 +285,22 @@ def _write(plan: ImageBuild, work: Path) -> None:
             parent.chmod(0o755)
 
 
-def _found(recipe: ImageRecipe, work: Path) -> Found:
-    """Return the facts that the hook and debugfs wrote to ``work/found``."""
+def _found(recipe: ImageRecipe, work: Path, back: Path) -> Found:
+    """Return the facts that the hook wrote to ``work/found``, and those of files in the image.
+
+    ``back``: their copies, which are untrusted.
+    """
     found = work / "found"
-    files = {}
+    files, links, keys = dict[str, str](), dict[str, str](), list[str]()
     for path in (*recipe.files, "/etc/machine-id"):
         with suppress(OSError):  # it is missing, or a link
             parts = image_build.read_back_at(path).split("/")
-            files[path] = untrusted.read(found, *parts).decode(errors="replace")
-    units = found / "etc" / "systemd" / "system"
+            files[path] = untrusted.read(back, *parts).decode(errors="replace")
+    with suppress(OSError):
+        links = untrusted.links(back, "etc", "systemd", "system")
+    with suppress(OSError):
+        ssh = untrusted.entries(back, "etc", "ssh")
+        keys = [printable(name) for name in ssh if name.startswith("ssh_host_")]
     return Found(
         packages=image_build.parse_packages((found / "packages").read_text(encoding="utf-8")),
         kernel_version=(found / "kernel").read_text(encoding="utf-8").strip(),
@@ -302,8 +310,8 @@ def _found(recipe: ImageRecipe, work: Path) -> Found:
         module_files=tuple((found / "module_files").read_text(encoding="utf-8").split()),
         initrd=frozenset((found / "initrd").read_text(encoding="utf-8").split("\n")),
         files=files,
-        links={p.name: str(p.readlink()) for p in units.iterdir() if p.is_symlink()},
-        ssh_host_keys=tuple(sorted(p.name for p in (found / "etc/ssh").glob("ssh_host_*"))),
+        links=links,
+        ssh_host_keys=tuple(keys),
     )
 
 

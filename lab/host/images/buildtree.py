@@ -31,8 +31,8 @@ from lab.core import qemu_img
 from lab.core.errors import HostError, InputError, ToolError
 from lab.core.printable import printable
 from lab.core.units import MIB
+from lab.host.images import ext4, sandbox
 from lab.host.images import recipes as image_recipes
-from lab.host.images import sandbox
 from lab.host.images import series as image_series
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
@@ -311,29 +311,17 @@ def _replace(image: Image, target: Target, built: Mapping[str, bytes], work: Pat
     """Write the disk with the files replaced, kernel and initrd to ``work/image``."""
     assert image.kernel is not None
     assert image.initrd is not None
-    made, raw, new = work / "image", work / "disk.raw", work / "new"
+    made, raw = work / "image", work / "disk.raw"
     made.mkdir()
-    new.mkdir()
     process.run(qemu_img.convert(image.disk, qemu_img.QCOW2, raw, qemu_img.RAW), timeout=600)
-    places = _places(image, target, built, work)
-    script = []
-    for name, place in places.items():
-        data = built[name]
-        # the kernel's own decompressor knows no other checksum
-        data = lzma.compress(data, check=lzma.CHECK_CRC32) if place.endswith(".xz") else data
-        (new / name).write_bytes(data)
-        mode = "0100644" if target is Target.MD else "0100755"
-        script += [f"rm {place}", f"write new/{name} {place}", f"sif {place} mode {mode}"]
-        script += [f"sif {place} uid 0", f"sif {place} gid 0"]
-        script += [f"dump {place} new/{name}.back"]
-    (work / "replace").write_text("\n".join(script) + "\n", encoding="utf-8")
-    # the same bytes each time: ext4 has times of its own
-    env = {**image_workspace.environment(), "E2FSPROGS_FAKE_TIME": "1700000000"}
-    process.run(["debugfs", "-w", "-f", "replace", "disk.raw"], timeout=120, cwd=work, env=env)
-    for name in places:
-        back = new / f"{name}.back"
-        if not back.exists() or back.read_bytes() != (new / name).read_bytes():
-            raise HostError(f"'{name}' could not be written to the image '{image.name}'")
+    # the kernel's own decompressor knows no other checksum
+    new = {
+        place: lzma.compress(built[name], check=lzma.CHECK_CRC32)
+        if place.endswith(".xz")
+        else built[name]
+        for name, place in _places(image, target, built, work).items()
+    }
+    ext4.replace(raw, new, work, executable=target is not Target.MD, image=image.name)
     process.run(
         qemu_img.convert(raw, qemu_img.RAW, made / "disk.qcow2", qemu_img.QCOW2), timeout=600
     )
@@ -346,9 +334,7 @@ def _places(image: Image, target: Target, built: Mapping[str, bytes], work: Path
     out."""
     modules = f"/usr/lib/modules/{image.manifest.kernel_version}/kernel/drivers/md"
     directory = modules if target is Target.MD else _SBIN
-    words = ["debugfs", "-R", f"ls -p {directory}", "disk.raw"]
-    listed = process.run(words, timeout=60, cwd=work, env=image_workspace.environment()).stdout
-    there = {line.split("/")[5] for line in listed.splitlines() if line.count("/") >= 6}
+    there = ext4.names(work / "disk.raw", directory, work, image=image.name)
     found = {
         name: f"{directory}/{file}"
         for name in built

@@ -81,6 +81,8 @@ class Box:
     packages: bool = False
     """Whether it may have files of other users, as dpkg needs."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    file: int = FILE
+    """Most bytes of a file that it writes."""
 
 
 def run(
@@ -158,7 +160,7 @@ def _command(box: Box, argv: tuple[str, ...], work: Path) -> tuple[str, ...]:
     if box.packages:  # bwrap does it only in a user namespace that it makes itself
         mounts.append(_NO_NAMESPACES)
     words += ["sh", "-euc", f'{"".join(mounts)}exec "$@"', "-", "prlimit"]
-    words += [f"--nproc={PROCESSES}", f"--fsize={FILE}", f"--nofile={OPEN}", "--core=0", "--"]
+    words += [f"--nproc={PROCESSES}", f"--fsize={box.file}", f"--nofile={OPEN}", "--core=0", "--"]
     return (*words, *_bwrap(box), "--", *argv)
 
 

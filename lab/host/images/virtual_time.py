@@ -21,7 +21,7 @@ from lab.compile.image.build import bound, further_archive, namespaced, seen_at
 from lab.core import qemu_img
 from lab.core.errors import HostError, InputError, ToolError
 from lab.core.units import MIB, format_size
-from lab.host.images import inspection
+from lab.host.images import ext4, inspection
 from lab.host.images import packages as image_packages
 from lab.host.images import recipes as image_recipes
 from lab.host.images import workspace as image_workspace
@@ -54,6 +54,8 @@ PREEMPTIBLE: Final = ("preempt=full",)
 preemption is disabled. The kernel uses the last ``preempt`` that it is given."""
 _MODULE: Final = 64 * MIB
 """Most bytes of a module, packed or unpacked."""
+_MODULES: Final = 64
+"""Most modules that ext4 may need; it needs four."""
 MAKING: Final = 3600.0
 Say = Callable[[str, float | None], None]
 
@@ -259,29 +261,32 @@ def ext4_modules(base: Path, version: str, work: Path) -> dict[str, bytes]:
     """
     top = f"/usr/lib/modules/{version}"
 
-    def read(name: str) -> bytes:
-        words = ["debugfs", "-R", f"dump {top}/{name} read", str(base)]
-        process.run(words, timeout=60, cwd=work, env=image_workspace.environment())
-        file = work / "read"
-        if file.exists() and file.stat().st_size > _MODULE:
-            raise HostError(f"the image's {name} is larger than {format_size(_MODULE)}")
-        data = file.read_bytes() if file.exists() else b""
-        file.unlink(missing_ok=True)
-        return _unpacked(name, data) if data and name.endswith(".xz") else data
+    def read(*names: str) -> dict[str, bytes]:
+        kept = {f"{number:04}": f"{top}/{name}" for number, name in enumerate(names)}
+        found = ext4.contents(base, kept, work, most=_MODULE, image=base.name)
+        return {name: found.get(key, b"") for key, name in zip(kept, names, strict=True)}
 
-    for line in read("modules.dep").decode().splitlines():
+    listed = read("modules.dep")["modules.dep"].decode(errors="replace")
+    for line in listed.splitlines():
         module, _, needed = line.partition(":")
         if module.startswith("kernel/fs/ext4/ext4.ko"):
-            found = {
-                Path(name).name.removesuffix(".xz"): read(name)
-                for name in (*reversed(needed.split()), module)
-            }
+            names = (*reversed(needed.split()), module)
+            if len(names) > _MODULES:
+                raise HostError(
+                    f"the image's ext4 needs {len(names)} modules, more than {_MODULES}"
+                )
+            found = read(*names)
             if missing := [name for name, data in found.items() if not data]:
                 raise HostError(
-                    f"the image has no {missing[0]}, without which Linux {version} cannot mount its"
-                    " root file system: build the image anew"
+                    f"the image has no {Path(missing[0]).name.removesuffix('.xz')}, without which"
+                    f" Linux {version} cannot mount its root file system: build the image anew"
                 )
-            return found
+            return {
+                Path(name).name.removesuffix(".xz"): _unpacked(name, data)
+                if name.endswith(".xz")
+                else data
+                for name, data in found.items()
+            }
     return {}
 
 

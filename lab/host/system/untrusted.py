@@ -7,6 +7,7 @@ has limits of size and number. Writing happens in a new directory, followed by a
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 import stat
@@ -64,6 +65,16 @@ def entries(root: Path, *names: str) -> list[str]:
     if len(found) > ENTRIES:
         raise OSError(errno.EFBIG, f"it has {len(found)} entries, at most {ENTRIES} are read")
     return sorted(found)
+
+
+def links(root: Path, *names: str) -> dict[str, str]:
+    """Return the target of each symbolic link in a directory below ``root``, by name."""
+    with _directory(root, names) as directory:
+        found = dict[str, str]()
+        for name in itertools.islice(sorted(os.listdir(directory)), ENTRIES):  # noqa: PTH208
+            if stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                found[name] = os.readlink(name, dir_fd=directory)
+        return found
 
 
 @contextmanager
