@@ -26,7 +26,7 @@ from lab.compile.image.series import BuildTree, Target
 from lab.host.guest import servers, snapshots
 from lab.host.guest.libvirt import capabilities
 from lab.host.guest.virtual import snapshot as sealed_snapshot
-from lab.host.images import buildtree, linux, virtual_time
+from lab.host.images import buildtree, linux, native, virtual_time
 from lab.host.images import series as image_series
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
@@ -79,7 +79,7 @@ def a_file() -> None:
 
 
 def base() -> None:
-    virtual_time._base(image(), lambda *_: None)
+    virtual_time.base_of(image(), lambda *_: None)
 
 
 def driver() -> None:
@@ -93,6 +93,12 @@ def boot_files() -> None:
     virtual_time._driver = lambda *_: place  # type: ignore[assignment]
     virtual_time.ext4_modules = lambda *_: {}  # type: ignore[assignment]
     virtual_time._boot_files(image(), Path("base"), lambda *_: None)
+
+
+def native_files() -> None:
+    native._built = lambda *_: dict.fromkeys((native.KERNEL, "init", "engines.so"), DATA)  # type: ignore[assignment]
+    native.place_of = lambda _: paths.sealed() / "native-c0ffee"
+    native._boot_files(plan(), image(), lambda *_: None)
 
 
 def sealed() -> None:
@@ -213,6 +219,7 @@ MAKERS: dict[str, tuple[Callable[[], object], bool]] = {
     "an image as a raw file": (base, True),
     "a driver": (driver, True),
     "boot files": (boot_files, True),
+    "boot files of native guests": (native_files, True),
     "a sealed snapshot": (sealed, True),
     "a snapshot": (warm, True),
     "a disk server": (plugin, True),
@@ -319,7 +326,7 @@ def test_every_maker_is_in_the_table() -> None:
         *("host/guest/servers", "host/guest/snapshots", "host/guest/virtual/snapshot"),
         *("host/guest/ssh/shell", "host/guest/virtual/stopping"),
         *("host/images/build", "host/images/buildtree", "host/images/download"),
-        *("host/images/linux", "host/images/packages", "host/images/store"),
+        *("host/images/linux", "host/images/native", "host/images/packages", "host/images/store"),
         *("host/images/virtual_time", "host/images/workspace", "host/system/files"),
         *("host/system/load", "host/system/made", "host/system/once", "host/system/untrusted"),
         *("bisect/series", "matrix/patch", "run/hunt", "run/preparation/patched", "run/prune"),
