@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from lab.analysis import measure
+from lab.compile.cell import procedure
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import ToolError
 from lab.core.yaml import parse_override
@@ -341,3 +343,15 @@ def test_a_percentile_that_one_trial_does_not_support_has_no_value(
     few = {u.metric: (u.requests, u.needed) for u in measure.unsupported(cell, raw)}
     assert few["clat_p99_9"] == (fewest, 3688)
     assert ("clat_p99" not in few) is kept
+
+
+def test_a_disk_that_was_pulled_has_no_counters_of_its_driver(tmp_path: Path) -> None:
+    overrides = [parse_override("guest.clock=virtual")]
+    path = tmp_path / "question.yaml"
+    path.write_text(SCENARIO)
+    cell = compile_scenario(path, overrides=overrides).base
+    script = procedure._counters(cell).replace("/dev/disk/by-id", str(tmp_path))
+    assert "/requests" in script  # of a sealed guest
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "disk disk1 " in done.stdout

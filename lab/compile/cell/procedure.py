@@ -229,7 +229,11 @@ def _counters(cell: Cell) -> str:
     sealed = is_sealed(cell)
     own = 'read -r line < /proc/stat; echo "$line"\n' if sealed else EMPTY_FLUSHES
     driver = (
-        'read -r line < "/sys/block/$d/requests" && echo "requests $d $line"; ' if sealed else ""
+        # A disk that was pulled has none.
+        'r="/sys/block/$d/requests"; '
+        '[ -e "$r" ] && read -r line < "$r" && echo "requests $d $line"; '
+        if sealed
+        else ""
     )
     return own + (
         f"set -- {serials}\n"
