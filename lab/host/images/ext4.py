@@ -16,6 +16,7 @@ from lab.core.units import MIB, format_size
 from lab.host.images import sandbox
 from lab.host.images.sandbox import Box
 from lab.host.system import leftovers, process
+from lab.host.system.files import move
 
 SECONDS: Final = 120.0
 """Timeout of debugfs."""
@@ -97,7 +98,7 @@ def tree(disk: Path, commands: str, work: Path, *, image: str) -> Path:
         lines = commands.splitlines()
         if (failed := run.debugfs(lines, {"/disk": disk}, {"/out": run.out})) is not None:
             raise HostError(f"the file system of the image '{image}' cannot be read") from failed
-        run.out.rename(place)
+        move(run.out, place)
     return place
 
 
