@@ -261,7 +261,7 @@ class Progress:
         else:
             with self._telling:
                 line = log_line(self._watched, at)
-        busy = load.crowd(always=False)
+        busy = load.demand(always=False)
         self._log(f"{line}; the host is busy: {busy}" if busy else line)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:

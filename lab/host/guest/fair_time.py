@@ -69,6 +69,6 @@ class FairTime:
     def _sentence(self, seconds: float, ran: float) -> str:
         return (
             f"waiting for the host's CPU: in the last {seconds:.0f} s this guest got {ran:.0f} s of"
-            f" CPU, and waited for {self._waited:.0f} s. {load.crowd()}; the guest's limits count"
+            f" CPU, and waited for {self._waited:.0f} s. {load.demand()}; the guest's limits count"
             " the time that it got"
         )

@@ -127,7 +127,7 @@ CROWDED: Final = 2.0
 """Processes that want to run, for each CPU, from which on a host is busy."""
 
 
-def crowd(*, always: bool = True) -> str:
+def demand(*, always: bool = True) -> str:
     """Return how many processes want the host's CPUs, as a sentence without its full stop.
 
     Not ``always``: empty if the host is not busy. Source: the average of the last minute
