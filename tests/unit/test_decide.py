@@ -208,6 +208,7 @@ PLACEMENTS: dict[str, tuple[SchedulerState, tuple[Action, ...]]] = {
     "then": (state(workers=[idle("h")], stays=A), (BuildArray("h"),)),
     "or in a new one": (state(stays=A), (StartGuest(A),)),
     "which is waited for": (state(workers=[coming("g")], stays=A), ()),
+    "in one guest only": (state(workers=[busy("g"), idle("h")], stays=A), ()),
     "virtual time: a worker for each CPU": (
         state(waiting=[cell("1", V), cell("2", V), cell("3", V)], workers=[coming("g", V)]),
         (StartGuest(V, "1"),),

@@ -345,6 +345,8 @@ def _keep(state: SchedulerState) -> tuple[Action, ...]:
     if reserved := [w for w in state.workers if w.reserved]:
         return () if reserved[0].busy else (KeepGuest(reserved[0].id),)
     same = [w for w in state.workers if w.guest == state.stays]
+    if any(w.up and w.busy for w in same):  # builds the array already, or ends
+        return ()
     if idle := [w for w in same if not w.busy]:
         return (BuildArray(idle[0].id),)
     return () if same else (StartGuest(state.stays),)
