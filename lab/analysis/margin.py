@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from lab.compile.guest.virtual_time import is_sealed
-from lab.core.base import KEPT
 from lab.model.scenario.document import Cell, Throttle, Workload
 from lab.plugins import catalog
 
@@ -36,7 +35,7 @@ def _margin(cell: Cell, workload: Workload) -> float:
     internal = array is not None and array.bitmap == "internal"
     if array is not None and internal and str(array.level) in ("4", "5", "6"):
         tool = catalog.workload(workload.tool)
-        stream = tool.stream(tool.parameters.model_validate(workload.parameters, context=KEPT))
+        stream = tool.stream(catalog.parameters_of(workload))
         if stream is None or stream.depth * stream.jobs > 1:
             return SHARED_BITMAP
     return OPERATIONS

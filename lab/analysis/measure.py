@@ -12,12 +12,12 @@ from lab.compile.cell.fault_times import before, begun, cut_short
 from lab.compile.cell.metrics import COUNTS, SHAPES, has_shape, metrics_of
 from lab.compile.guest.seeds import of_trial
 from lab.compile.guest.virtual_time import is_sealed
-from lab.core.base import KEPT, Model
+from lab.core.base import KEPT
 from lab.core.errors import ToolError
 from lab.core.steady_state import RANGE, SLOPE, Window
 from lab.core.units import KIB
 from lab.model.execution.procedure import UNREST
-from lab.model.plugin import InRounds, Keeper, Sampled, Traced, WorkloadTool
+from lab.model.plugin import InRounds, Keeper, Sampled, Traced
 from lab.model.result.document import MemberCounters
 from lab.model.result.measurement import (
     AT_REST,
@@ -86,7 +86,7 @@ def _trials(cell: Cell, number: int, raw: Mapping[str, str]) -> list[Mapping[str
     name, tool = cell.workloads[number].name, catalog.workload(cell.workloads[number].tool)
     found: list[Mapping[str, float]] = []
     for trial in range(1, cell.trials + 1):
-        parameters = _parameters(tool, of_trial(cell, trial).workloads[number])
+        parameters = catalog.parameters_of(of_trial(cell, trial).workloads[number])
         try:
             found.append(tool.parse(parameters, outputs_of(raw, f"{name}.{trial}")))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -154,7 +154,7 @@ def _unsupported(cell: Cell, number: int, raw: Mapping[str, str]) -> list[Unsupp
         return []
     found: dict[str, tuple[int, int]] = {}
     for trial in range(1, cell.trials + 1):
-        parameters = _parameters(tool, of_trial(cell, trial).workloads[number])
+        parameters = catalog.parameters_of(of_trial(cell, trial).workloads[number])
         for metric, few in tool.too_few(parameters, outputs_of(raw, f"{name}.{trial}")).items():
             found[metric] = min(few, found.get(metric, few))
     return [
@@ -175,7 +175,7 @@ def steady_state(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
             continue
         windows = [
             tool.window(
-                _parameters(tool, of_trial(cell, trial).workloads[number]),
+                catalog.parameters_of(of_trial(cell, trial).workloads[number]),
                 outputs_of(raw, f"{workload.name}.{trial}"),
             )
             for trial in range(1, cell.trials + 1)
@@ -220,10 +220,6 @@ def steps(cell: Cell) -> dict[tuple[str, str], float]:
     return {key: metric.step for key, metric in metrics_of(cell).items() if metric.step}
 
 
-def _parameters(tool: WorkloadTool, workload: Workload) -> Model:
-    return tool.parameters.model_validate(workload.parameters, context=KEPT)
-
-
 def outputs_of(raw: Mapping[str, str], tag: str) -> Outputs:
     """Return the raw output of one trial of a workload or fault."""
     own = {k.removeprefix(f"{tag}."): v for k, v in raw.items() if k.startswith(f"{tag}.")}
@@ -261,7 +257,7 @@ def _of_fault(cell: Cell, fault: Fault, raw: Mapping[str, str], trial: int) -> d
         if isinstance(tool, Keeper):
             told = raw.get(f"{workload.name}.{trial}.stdout.txt", "")
             there = outputs.files.get(f"{workload.name}.kept.txt", "")
-            parameters = tool.parameters.model_validate(workload.parameters, context=KEPT)
+            parameters = catalog.parameters_of(workload)
             kept.append(tool.kept(parameters, told, there))
     if kept:
         found["acknowledged"] = float(sum(k.acknowledged for k in kept))
@@ -314,7 +310,7 @@ def series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
         tool = catalog.workload(workload.tool)
         if not isinstance(tool, Traced):
             continue
-        parameters = tool.parameters.model_validate(workload.parameters, context=KEPT)
+        parameters = catalog.parameters_of(workload)
         for trial in range(1, cell.trials + 1):
             try:
                 traces = tool.series(parameters, outputs_of(raw, f"{workload.name}.{trial}"))

@@ -10,7 +10,6 @@ from typing import Final
 from lab.compile.cell.fault_times import undisturbed
 from lab.compile.cell.metrics import metrics_of
 from lab.compile.guest.seeds import of_trial, own_places
-from lab.core.base import KEPT
 from lab.md.theory import answer, bitmap_writes
 from lab.md.theory.bucket import Direction
 from lab.md.theory.cell import only_reads, why_not
@@ -128,7 +127,7 @@ def works(cell: Cell) -> dict[str, SequentialLoad | Load]:
     found: dict[str, SequentialLoad | Load] = {}
     for workload in undisturbed(own_places(cell)):
         tool = catalog.workload(workload.tool)
-        stream = tool.stream(tool.parameters.model_validate(workload.parameters, context=KEPT))
+        stream = tool.stream(catalog.parameters_of(workload))
         if stream is not None:
             found[workload.name] = work_of(stream)
     return found

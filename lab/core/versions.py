@@ -29,7 +29,9 @@ def age(version: str) -> tuple[tuple[int, int, str], ...]:
     """
     parts = re.findall(r"\d+|\D+", version.replace("-rc", "~rc"))
     keys = [
-        (2, int(part), "") if part.isdecimal() else (0 if part[0] == "~" else 3, 0, part)
+        (2, len(number), number)  # as numbers sort, however long they are
+        if (number := part.lstrip("0")).isdecimal() or not number
+        else (0 if part[0] == "~" else 3, 0, part)
         for part in parts
     ]
     return (*keys, (1, 0, ""))

@@ -21,6 +21,7 @@ from lab.core.errors import InputError
 
 if TYPE_CHECKING:  # completion finds names without importing models, which takes long
     from lab.model.plugin import ArrayKind, DiskModel, FaultKind, WorkloadTool
+    from lab.model.scenario.document import Workload
 
 SCHEMA: Final = "scenario.schema.json"
 """The JSON Schema next to the scenarios; their first line names it for editors."""
@@ -143,6 +144,28 @@ def workload(name: str) -> WorkloadTool:
     """Return the workload of that name, which must be in ``plugin_names("workloads")``."""
     tool: WorkloadTool = _plugin("workloads", name, "WORKLOAD")
     return tool
+
+
+_VALIDATED: Final[dict[int, tuple[dict[str, Any], str, Any]]] = {}
+"""Tools and validated parameters by the ``id()`` of what was given, which the entry keeps alive."""
+
+
+def parameters_of(given: Workload) -> Any:
+    """Return a workload's parameters as its tool's model, validated once for all cells that share
+    it.
+
+    Rules that are newer than a stored run are skipped: the compiler has applied them.
+    """
+    own = given.parameters
+    found = _VALIDATED.get(id(own))
+    if found is None or found[1] != given.tool:
+        from lab.core.base import KEPT  # completion needs no pydantic
+
+        if len(_VALIDATED) > 4096:
+            _VALIDATED.clear()
+        validated = workload(given.tool).parameters.model_validate(own, context=KEPT)
+        found = _VALIDATED[id(own)] = own, given.tool, validated
+    return found[2]
 
 
 def disk_model(name: str) -> DiskModel:

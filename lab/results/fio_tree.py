@@ -20,6 +20,7 @@ from typing import Any
 from lab.compile.cell.fault_times import cut_short
 from lab.core.errors import InputError
 from lab.core.printable import as_name
+from lab.core.units import is_digits
 from lab.model.result.document import Outcome
 from lab.model.scenario.document import AxisValue, Cell, Workload
 from lab.plugins.fio_options.values import LOGS
@@ -104,7 +105,7 @@ def _options(document: dict[str, Any]) -> dict[str, str]:
 
 def _size(text: str) -> str:
     """Return bytes as bench-fio writes them: ``4k``, ``1m``."""
-    if not (text.isascii() and text.isdigit()):
+    if not is_digits(text):
         return as_name(text.replace(".", "-"))
     size = int(text)
     for unit, name in ((1 << 20, "m"), (1 << 10, "k")):

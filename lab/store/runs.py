@@ -31,6 +31,7 @@ from pathlib import Path
 
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError, unwritable
+from lab.core.units import is_digits
 from lab.host.system import files, leftovers, makers, paths, unfinished
 from lab.model.cluster import path_below
 from lab.model.execution.procedure import Procedure
@@ -252,7 +253,7 @@ class RunStore:
     def attempts(self, cell_id: str) -> tuple[Path, ...]:
         """Return attempts at a cell that are not its result, oldest first."""
         found = [n for n in self.files.entries("cells") if n.startswith(f".{cell_id}.")]
-        numbers = sorted(int(n) for name in found if (n := name.rpartition(".")[2]).isdecimal())
+        numbers = sorted(int(n) for name in found if is_digits(n := name.rpartition(".")[2]))
         return tuple(self.directory / "cells" / f".{cell_id}.{number}" for number in numbers)
 
     def warnings(self) -> tuple[str, ...]:

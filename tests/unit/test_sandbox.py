@@ -17,13 +17,14 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from lab.compile.image import build as image_build
 from lab.compile.image.series import BuildTree
 from lab.core.errors import HostError, InputError, ToolError
-from lab.host.images import buildtree, linux, sandbox
+from lab.host.images import buildtree, linux, sandbox, virtual_time
 from lab.host.images import recipes as image_recipes
 from lab.host.images import workspace as image_workspace
 from lab.host.images.build import _finished, _take_modules
@@ -465,6 +466,26 @@ def test_a_commit_poisons_no_other_one(repository: Path, world: World) -> None:
     assert build(repository, "base", tree, world.place / "public/4") == b"base\n"
     assert digest(tree.directory / "source-x") == before
     assert stamp.read_text() == "built\n"  # the objects of `base` were used again
+
+
+def test_a_commit_chooses_no_driver_for_the_kernel_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_HOME", str(tmp_path / "home"))
+
+    def compiled(work: str, driver: bytes) -> Path:
+        found = {"bzImage": b"kernel"} | dict.fromkeys(virtual_time.DRIVER, driver)
+        monkeypatch.setattr(buildtree, "run_script", lambda *_, **__: found)
+        (tmp_path / work).mkdir()
+        return linux._compiled(
+            KeptTree(plan=cast(BuildTree, None), directory=tmp_path), tmp_path / work, None
+        )
+
+    kernel = compiled("1", b"a driver")
+    assert compiled("2", b"a driver") == kernel
+    with pytest.raises(HostError, match="another driver"):
+        compiled("3", b"another")
+    assert {f.read_bytes() for f in virtual_time.own_driver(kernel).iterdir()} == {b"a driver"}
 
 
 def test_objects_of_a_commit_that_is_no_ancestor_are_not_used(

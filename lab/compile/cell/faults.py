@@ -153,7 +153,7 @@ def _afterwards(cell: Cell, scene: Scene) -> Iterator[Step]:
     for workload in begun(cell, fault):
         tool = catalog.workload(workload.tool)
         if isinstance(tool, Keeper):
-            parameters = tool.parameters.model_validate(workload.parameters)
+            parameters = catalog.parameters_of(workload)
             yield GuestCommand(
                 label=f"what {workload.name} wrote",
                 script=tool.read_back(parameters, target_in(cell, scene)),

@@ -134,7 +134,7 @@ def _timed(
         workload=workload.name,
         trial=trial,
         before=f"{rest.script}\n{_counters(cell)}{rest.report}",
-        script=tool.script(tool.parameters.model_validate(workload.parameters), target),
+        script=tool.script(catalog.parameters_of(workload), target),
         after=_counters(cell),
         timeout=cell.timeout + longer,
         expected_seconds=None if expected is None else expected + rest.expected,

@@ -92,6 +92,6 @@ def _of_array(array: Array | None, disks: Sequence[Disk]) -> Iterator[MemoryUse]
 
 def _of_workload(workload: Workload) -> Iterator[MemoryUse]:
     tool = catalog.workload(workload.tool)
-    size = tool.memory(tool.parameters.model_validate(workload.parameters))
+    size = tool.memory(catalog.parameters_of(workload))
     if size:
         yield MemoryUse(key="guest.memory", size=size, what=f"buffers of '{workload.name}'")

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
 
-from lab.core.base import KEPT
 from lab.model.scenario.document import SERVED, Cell, Disk, Workload
 from lab.plugins import catalog
 
@@ -56,7 +55,7 @@ def own_places(cell: Cell) -> Cell:
     seed = FIRST
     for workload in cell.workloads:
         tool = catalog.workload(workload.tool)
-        parameters = tool.parameters.model_validate(workload.parameters, context=KEPT)
+        parameters = catalog.parameters_of(workload)
         if not tool.draws_places(parameters):
             changed.append(workload)
             continue
@@ -107,7 +106,7 @@ def _draws(workload: Workload) -> bool:
     are split where the pages of the buffer say so.
     """
     tool = catalog.workload(workload.tool)
-    parameters = tool.parameters.model_validate(workload.parameters, context=KEPT)
+    parameters = catalog.parameters_of(workload)
     stream = tool.stream(parameters)
     if stream is None or stream.random:
         return tool.seeded(parameters, FIRST + 1) is not parameters
@@ -126,7 +125,7 @@ def _disk(disk: Disk, seed: int) -> Disk:
 
 def _workload(workload: Workload, seed: int) -> Workload:
     tool = catalog.workload(workload.tool)
-    parameters = tool.parameters.model_validate(workload.parameters, context=KEPT)
+    parameters = catalog.parameters_of(workload)
     changed = tool.seeded(parameters, seed)
     if changed is parameters:
         return workload

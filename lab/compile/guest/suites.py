@@ -25,7 +25,7 @@ def suite_of(workload: Workload) -> tuple[Suite, SuiteParameters] | None:
     tool = catalog.workload(workload.tool)
     if not isinstance(tool, Suite):
         return None
-    parameters = tool.parameters.model_validate(workload.parameters)
+    parameters = catalog.parameters_of(workload)
     assert isinstance(parameters, SuiteParameters)
     return tool, parameters
 

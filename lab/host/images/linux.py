@@ -245,6 +245,13 @@ def _compiled(tree: buildtree.KeptTree, work: Path, below: Path | None) -> Path:
             for name, content in found.items():
                 (part / name).write_bytes(content)
             files.publish(part, driver)
+    elif any((driver / name).read_bytes() != content for name, content in found.items()):
+        # A commit decides what its build makes: it must not choose the driver of another one.
+        raise HostError(
+            f"this commit makes the bytes of a kernel that was built before, and another driver for"
+            f" it than '{driver}'",
+            hint="if you trust this commit and not the earlier one, remove that directory",
+        )
     files.write(kernel, data)
     return kernel
 
