@@ -53,11 +53,11 @@ for line in file:
     name, given = asked["execute"], asked.get("arguments", {{}})
     if name == "human-monitor-command":
         socket.socket(socket.AF_UNIX).bind(re.search("unix:([^,]+)", given["command-line"])[1])
+    if name == "dump-guest-memory":
+        Path(given["protocol"].removeprefix("file:")).write_text(json.dumps(given))
     say(**{{"return": {{}}}})
     if name == "cont":
         {ending}
-    elif name == "dump-guest-memory":
-        Path(given["protocol"].removeprefix("file:")).write_text(json.dumps(given))
 """
 STOPS = "run(1, bytes.fromhex({output!r})); say(event='STOP')"
 ENDS = "run(2, b'{newline}'); sys.exit(0)"
