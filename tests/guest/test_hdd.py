@@ -187,6 +187,7 @@ def test_faults_on_command_are_the_guests(bench: LiveBackend, record: GuestRecor
     assert bench.guest(back, 60).stdout == "mab"
 
 
+@pytest.mark.slow
 def test_a_scsi_disk_is_what_its_rotation_rate_says(
     lab_home: Home, image: str, tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ def test_ps_names_it_and_ssh_leads_into_it(lab_home: Home, record: GuestRecord) 
     assert "hello" in lab_home.run("console", record.id).stdout
 
 
+@pytest.mark.slow
 def test_a_reboot_keeps_disks_array_and_port(lab_home: Home, record: GuestRecord) -> None:
     """It comes before `bench`, whose libvirt would follow QEMU's events."""
     inside = (

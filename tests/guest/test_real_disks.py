@@ -118,6 +118,7 @@ def figures(document: dict[str, Any]) -> list[dict[str, float]]:
     ]
 
 
+@pytest.mark.slow
 def test_real_and_virtual_disks_in_one_array(disks: Disks) -> None:
     """Two cells, so that each disk is passed, blanked and given back twice."""
     scenario = disks.scenario(MIXED)

@@ -151,6 +151,7 @@ def test_a_bitmap_in_a_file_is_on_its_own_disk(lab_home: Home, tmp_path: Path) -
     assert all(c["writes"] == 0 for c in without["counters"] if c["serial"] == "fast")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("image")
 def test_no_thread_of_a_file_system_runs_when_it_is_used(lab_home: Home, tmp_path: Path) -> None:
     cells = run(lab_home, FILESYSTEMS, tmp_path)

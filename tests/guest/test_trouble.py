@@ -87,6 +87,7 @@ def test_ctrl_c_leaves_nothing_running(
     assert lab_home.left() == []
 
 
+@pytest.mark.slow
 def test_a_guest_that_panics_and_ctrl_c_in_a_workload(
     lab_home: Home, image: str, lab_process: Starter
 ) -> None:
