@@ -183,8 +183,8 @@ def _nodes(text: str) -> Node | None:
     """Parse with libyaml if it exists: it takes a sixth of the time of ruamel's own parser.
 
     ruamel's parser reports errors. It also reads text that both parse differently (tabs, tags,
-    directives), and text nested so deep that libyaml would overflow the stack. A nested block is
-    further to the right than its parent, or begins with its dash.
+    directives, names of anchors), and text nested so deep that libyaml would overflow the stack. A
+    nested block is further to the right than its parent, or begins with its dash.
     """
     with warnings.catch_warnings():
         # An anchor's name may be repeated: the last one before an alias counts (YAML 1.2, 7.1).
@@ -208,7 +208,11 @@ class _Resolver(VersionedResolver):
         return super().versioned_resolver
 
 
-_SLOW: Final = re.compile(rf"\t|(?:^|[\s\[{{,])!|^%|^[ ?-]{{{4 * MAX_DEPTH}}}", re.MULTILINE)
+_SLOW: Final = re.compile(
+    rf"\t|(?:^|[\s\[{{,])!|^%|^[ ?-]{{{4 * MAX_DEPTH}}}"
+    r"|(?:^|[\s\[{,:])[&*][\w-]*[^\w\s,\[\]{}-]",  # in `&a:b` libyaml ends the name at the colon
+    re.MULTILINE | re.ASCII,
+)
 
 
 _PROBLEMS: Final = {

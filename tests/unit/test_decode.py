@@ -365,7 +365,7 @@ FILES = [
 
 @pytest.mark.parametrize(
     "text",
-    [f"a: {WORDS}", f"%YAML 1.2\n---\na: {WORDS}"]
+    [f"a: {WORDS}", f"%YAML 1.2\n---\na: {WORDS}", "a: &0:0", "{'a':&b:c d}"]
     + ["a: |\n  x\n   y\n\nb: >-\n  x\n  y\n\n  z\n", "? a\n: - b\n  - ? c\n    : d\n"]
     + [p.read_text(encoding="utf-8") for p in FILES],
 )
