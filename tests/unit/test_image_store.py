@@ -222,7 +222,7 @@ def test_prune_follows_no_link_out_of_a_leftover(home: Path, tmp_path: Path) -> 
 # --- dead and running builders ------------------------------------------------------------------
 
 BUILDER = """
-import signal, sys, time
+import select, signal, sys, time
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 from lab.host.images import workspace as image_workspace
 with image_workspace.exclusive("t", waiting=lambda: print("waiting", flush=True)):
@@ -230,7 +230,8 @@ with image_workspace.exclusive("t", waiting=lambda: print("waiting", flush=True)
         (work / "half").mkdir()
         (work / "half" / "disk").write_text("x" * 10000)
         print("ready", flush=True)
-        sys.stdin.readline()
+        while not select.select([sys.stdin], [], [], 0.2)[0]:  # a signal just before is seen then
+            pass
 """
 
 
