@@ -125,6 +125,26 @@ def test_the_guests_processor_is_read_around_each_workload() -> None:
     assert measure.guest_cpu(cell, {}) == ()
 
 
+@pytest.mark.parametrize(
+    ("seconds", "passed", "said"),
+    [(0.029, False, "up to 100.0%"), (0.12, False, "up to 100.0%"), (0.14, True, "busy for 46.2%")],
+)
+def test_a_short_measurement_may_all_have_waited_for_the_processor(
+    seconds: float, passed: bool, said: str
+) -> None:
+    cell = compiled(VIRTUAL).cells[0]
+    name = cell.workloads[0].name
+    raw = {
+        f"{name}.1.before.txt": "cpu  28 0 138 1081 0 0 0 0 0 0\n",
+        f"{name}.1.after.txt": "cpu  34 0 144 1095 0 0 0 0 0 0\n",
+        f"{name}.1.stderr.txt": f"104857600 bytes (105 MB, 100 MiB) copied, {seconds} s, 1.7 GB/s\n",
+    }
+    (check,) = measure.guest_cpu(cell, raw)
+    assert (check.workload, check.passed) == (name, passed)
+    assert said in check.detail
+    assert measure.busy_shares(cell, raw) == {name: pytest.approx(12 / 26)}
+
+
 def test_a_scenario_may_say_so_itself(tmp_path: Path) -> None:
     text = catalog.scenario_path("raid5-parity-last").read_text()
     path = tmp_path / "q.yaml"
