@@ -203,6 +203,15 @@ class Keeper(Protocol):
         """Compare its output, possibly cut off, with the output of ``read_back``."""
 
 
+@runtime_checkable
+class Reaching(Protocol):
+    """A workload tool that fails if the target is shorter than what its parameters name."""
+
+    def end(self, parameters: Any) -> tuple[str, int] | None:
+        """Return the parameter that decides it, and the end of what is read or written, in bytes
+        from the target's beginning. ``None``: a file at the target, or as much as there is."""
+
+
 class DiskModel(Protocol):
     """Simulates a disk's speed, and creates the disk on the host."""
 
@@ -271,6 +280,10 @@ class ArrayKind(Protocol):
     def sizes(self, array: Array, disks: Sequence[Disk]) -> Mapping[str, int]:
         """Those of ``SIZES`` that a valid array has: bytes, or a number of disks."""
         return {}
+
+    def capacity(self, array: Array, disks: Sequence[Disk]) -> int | None:
+        """Return the bytes of a valid array; ``None``: they are not known before it exists."""
+        return None
 
     def memory(self, array: Array, disks: Sequence[Disk]) -> Iterable[MemoryUse]:
         """Yield the guest's memory that a valid array uses and does not give back."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+from lab.core.units import is_digits
 from lab.core.versions import age
 from lab.model.image.axis import Axis
 from lab.model.image.package import PackageFile, Version
@@ -27,7 +28,8 @@ def stanzas(text: str) -> list[Stanza]:
     found = list[Stanza]()
     for paragraph in text.split("\n\n"):
         fields = dict(re.findall(r"^([A-Za-z0-9-]+): *(.*)$", paragraph, flags=re.MULTILINE))
-        if {"Package", "Version", "Size", "SHA256"} <= fields.keys():
+        named = {"Package", "Version", "Size", "SHA256"} <= fields.keys()
+        if named and is_digits(fields["Size"]):
             found.append(fields)
     return found
 

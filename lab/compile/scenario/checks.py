@@ -13,8 +13,9 @@ from lab.compile.guest.suites import suite_problems, takes_all_disks
 from lab.compile.scenario.expand import Point
 from lab.core.errors import InputError
 from lab.core.yaml import Document, dotted
-from lab.model.plugin import Problem
+from lab.model.plugin import Problem, Reaching
 from lab.model.scenario.document import Array, Cell, Disk, Workload
+from lab.model.scenario.fault import Fault
 from lab.model.scenario.filesystem import Filesystem
 from lab.model.scenario.guest import Guest
 from lab.plugins import catalog
@@ -114,6 +115,36 @@ def _workload_problems(
         yield (), Problem(key="disks.count", message=message)
 
 
+def _reach_problems(
+    workloads: tuple[Workload, ...],
+    array: Array | None,
+    filesystem: Filesystem | None,
+    disks: tuple[Disk, ...],
+    faults: tuple[Fault, ...],
+) -> _Found:
+    """Yield a problem for each workload that needs more than the target has.
+
+    A fault may change the array's size.
+    """
+    singles = _singles(disks)
+    if filesystem is not None or faults or takes_all_disks(workloads) or not singles:
+        return
+    capacity: int | None = singles[0].size
+    if array is not None:
+        capacity = catalog.array_kind(array.kind).capacity(array, singles)
+    for index, workload in enumerate(workloads):
+        tool = catalog.workload(workload.tool)
+        reached = tool.end(catalog.parameters_of(workload)) if isinstance(tool, Reaching) else None
+        if capacity is not None and reached is not None and reached[1] > capacity:
+            key, end = reached
+            target = "disk" if array is None else "array"
+            message = f"'{workload.name}' ends at byte {end}, and the {target} has {capacity}"
+            yield (
+                ("workloads", index),
+                Problem(key=key, message=f"{message}: lower {key}, or give larger disks"),
+            )
+
+
 def _filesystem_problems(filesystem: Filesystem | None, array: Array | None) -> _Found:
     """Yield a problem if this kind of array cannot make the file system."""
     if filesystem is None:
@@ -151,6 +182,7 @@ _CHECKS: Final[tuple[tuple[Any, ...], ...]] = (
     (_filesystem_problems, "filesystem", "array"),
     (_sum_problems, "disks"),
     (_workload_problems, "workloads", "array", "filesystem", "disks"),
+    (_reach_problems, "workloads", "array", "filesystem", "disks", "faults"),
     (_memory_problems, "guest", "array", "disks", "workloads"),
 )
 """Checks with the sections that they read."""
@@ -167,7 +199,7 @@ def wrong_at(
     axis = ".".join(str(p) for p in named if not isinstance(p, int))
     if axis in point.places:
         return document.wrong(point.places[axis], f"{point.values[axis]!r}: {problem.message}")
-    if not isinstance(document.data.get("disks"), list):
+    if named[0] == "disks" and not isinstance(document.data.get("disks"), list):
         named = tuple(p for p in named if not isinstance(p, int))
     return document.wrong(named, f"{problem.message}{_where(point)}")
 

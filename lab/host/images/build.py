@@ -19,7 +19,7 @@ from lab.compile.image.build import IMAGE, MODULES, RELEASES, Found, ImageBuild,
 from lab.compile.image.log import Stage
 from lab.core.errors import HostError, InputError, LabError, ToolError
 from lab.core.printable import printable
-from lab.core.units import MIB
+from lab.core.units import MIB, is_digits
 from lab.host.images import debs as image_debs
 from lab.host.images import ext4, sandbox
 from lab.host.images import recipes as image_recipes
@@ -363,7 +363,7 @@ def has_subordinates(file: Path, user: str) -> bool:
     owners = (user, str(os.getuid()))
     entries = [line.split(":") for line in lines]
     return any(
-        len(e) == 3 and e[0] in owners and e[2].isdigit() and int(e[2]) >= 65535 for e in entries
+        len(e) == 3 and e[0] in owners and is_digits(e[2]) and int(e[2]) >= 65535 for e in entries
     )
 
 

@@ -12,6 +12,8 @@ from decimal import Decimal, InvalidOperation
 from enum import Enum
 from typing import Final
 
+from lab.core.units import is_digits
+
 
 class Form(Enum):
     """How the kernel prints a setting."""
@@ -127,7 +129,7 @@ def printed(key: str, value: str) -> str:
     """Return what ``read_lines`` prints of a setting that was written."""
     match FORMS.get(key):
         case Form.NUMBER | Form.FIRST:
-            return str(int(value)) if value.isascii() and value.isdecimal() else value
+            return str(int(value)) if is_digits(value) else value
         case Form.FLAG:
             return str(int(value in TRUE))
         case Form.MILLISECONDS | Form.SECONDS as form:

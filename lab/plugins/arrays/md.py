@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from typing_extensions import override
 
+from lab.md.facts.levels import Level
 from lab.md.facts.options import BITMAP_MOUNT, bitmap_path, journal_disk
 from lab.md.facts.rules import array_problems
 from lab.md.facts.sizes import array_memory, geometry_of, named_sizes, without_disks_aside
@@ -40,6 +41,14 @@ class Md(ArrayKind):
     def sizes(self, array: Array, disks: Sequence[Disk]) -> Mapping[str, int]:
         used = without_disks_aside(array, [disk.size for disk in disks])
         return named_sizes(geometry_of(array, used))
+
+    @override
+    def capacity(self, array: Array, disks: Sequence[Disk]) -> int | None:
+        used = without_disks_aside(array, [disk.size for disk in disks])
+        shape = geometry_of(array, used)
+        # RAID 0 of unequal disks has zones.
+        whole = shape.level is not Level.LINEAR and (shape.level.redundant or len({*used}) == 1)
+        return shape.size if whole else None
 
     @override
     def memory(self, array: Array, disks: Sequence[Disk]) -> Iterable[MemoryUse]:

@@ -18,7 +18,7 @@ from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.core.wording import choice
 from lab.model.execution.procedure import words
-from lab.model.plugin import Stream, WorkloadTool, checked
+from lab.model.plugin import Reaching, Stream, WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, THROUGHPUT, Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads._shared import TARGET
@@ -112,7 +112,7 @@ def bytes_moved(parameters: DdParameters) -> int | None:
     return None if parameters.count is None else parameters.bs * parameters.count
 
 
-class Dd(WorkloadTool):
+class Dd(WorkloadTool, Reaching):
     """Throughput from dd's bytes and seconds, which are more precise than its own rate."""
 
     @property
@@ -129,6 +129,14 @@ class Dd(WorkloadTool):
     @override
     def metrics(self) -> Sequence[Metric]:
         return (THROUGHPUT, SECONDS)
+
+    @override
+    def end(self, parameters: Any) -> tuple[str, int] | None:
+        p = checked(DdParameters, parameters)
+        if p.count is None or TARGET not in (p.if_, p.of):
+            return None
+        before = (p.seek if p.writes else p.skip) or 0
+        return "count", (before + p.count) * p.bs
 
     @override
     def script(self, parameters: Any, target: str) -> str:

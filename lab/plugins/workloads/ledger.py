@@ -18,7 +18,8 @@ from typing_extensions import override
 from lab.core.base import Model, Size
 from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
-from lab.model.plugin import Keeper, Kept, WorkloadTool, checked
+from lab.core.units import is_digits
+from lab.model.plugin import Keeper, Kept, Reaching, WorkloadTool, checked
 from lab.model.result.measurement import IOPS, SECONDS, Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.guest_programs._shared import command
@@ -89,7 +90,7 @@ class _Found(BaseModel):
     errors: int
 
 
-class Ledger(WorkloadTool, Keeper):
+class Ledger(WorkloadTool, Keeper, Reaching):
     """Durable writes that are verified after faults."""
 
     @property
@@ -106,6 +107,11 @@ class Ledger(WorkloadTool, Keeper):
     @override
     def metrics(self) -> Sequence[Metric]:
         return (SECONDS, IOPS)
+
+    @override
+    def end(self, parameters: Any) -> tuple[str, int] | None:
+        p = checked(LedgerParameters, parameters)
+        return ("size", p.offset + p.size) if p.file == TARGET else None
 
     @override
     def script(self, parameters: Any, target: str) -> str:
@@ -171,7 +177,7 @@ class Ledger(WorkloadTool, Keeper):
 def acknowledged(told: str) -> int:
     """Return the number of reported blocks, in order from 0, without an incomplete last line."""
     whole, _, _ = told.rpartition("\n")
-    numbers = [line for line in whole.splitlines() if line.isdecimal()]
+    numbers = [line for line in whole.splitlines() if is_digits(line)]
     if [int(n) for n in numbers] != list(range(len(numbers))):
         raise ToolError("ledger reported its blocks in the wrong order")
     return len(numbers)
