@@ -71,14 +71,15 @@ def measured(
         if workload.name not in cut:
             trials = _trials(cell, number, raw)
             few = {u.metric for u in _unsupported(cell, number, raw)}
-            metrics = [m for m in tool.metrics if m.name not in few]
+            every = tool.measures(catalog.parameters_of(workload))
+            metrics = [m for m in every if m.name not in few]
             found += _each(workload.name, metrics, trials)
             wrong += _left_out(workload.name, metrics, trials)
     for fault in cell.faults:
-        every = (*COMMON, *catalog.fault_kind(fault.fault).metrics)
+        common_too = (*COMMON, *catalog.fault_kind(fault.fault).metrics)
         trials = [_of_fault(cell, fault, raw, trial) for trial in range(1, cell.trials + 1)]
-        found += _each(fault.name, every, trials)
-        wrong += _left_out(fault.name, every, trials)
+        found += _each(fault.name, common_too, trials)
+        wrong += _left_out(fault.name, common_too, trials)
     return tuple(found), tuple(wrong)
 
 
@@ -207,12 +208,18 @@ def counted(cell: Cell) -> frozenset[tuple[str, str]]:
 
     Also what a workload's disks count, unless it runs for a given time.
     """
-    timed = {w.name for w in cell.workloads if "runtime" in w.parameters}
+    timed = {w.name for w in cell.workloads if _lasts(w)}
     return frozenset(
         (name, metric.name)
         for (name, _), metric in metrics_of(cell).items()
         if metric.kind is MetricKind.COUNTED and not (name in timed and metric.name in COUNTS)
     )
+
+
+def _lasts(workload: Workload) -> bool:
+    if catalog.missing_plugin("workloads", workload.tool):
+        return "runtime" in workload.parameters
+    return catalog.workload(workload.tool).lasts(catalog.parameters_of(workload))
 
 
 def steps(cell: Cell) -> dict[tuple[str, str], float]:

@@ -139,12 +139,37 @@ class WorkloadTool(Protocol):
         assert isinstance(parameters, Model)
         return parameters
 
+    def needs(self, parameters: Any) -> Sequence[str]:
+        """Return the programs that the guest must have for these parameters."""
+        return self.programs
+
+    def measures(self, parameters: Any) -> Sequence[Metric]:
+        """Return every metric that ``parse`` may return for these parameters."""
+        return self.metrics
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Parameters that name a text file of the host, and the parameter that gets its text.
+
+        Relative paths begin at the scenario's file."""
+        return {}
+
+    @property
+    def any_disks(self) -> bool:
+        """Whether it takes any number of bare disks: its target is their paths, separated by
+        spaces."""
+        return False
+
     def memory(self, parameters: Any) -> int:
         """Return the bytes of its buffers in the guest's memory; 0: few."""
         return 0
 
     def draws_places(self, parameters: Any) -> bool:
         """Return whether it draws places on the target, by a seed that the scenario leaves open."""
+        return False
+
+    def lasts(self, parameters: Any) -> bool:
+        """Return whether it runs for a given time, so that what the disks count is no count."""
         return False
 
     def stream(self, parameters: Any) -> Stream | None:

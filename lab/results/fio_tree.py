@@ -47,7 +47,7 @@ def fio_tree(run: RunStore, cells: Sequence[Sequence[StoredCell]]) -> dict[str, 
             continue
         cut = cut_short(stored.cell)
         for workload in stored.cell.workloads:
-            if workload.tool == "fio" and workload.name not in cut:
+            if workload.tool == "fio" and workload.name not in cut and not _has_job(workload):
                 trials = [
                     one.raw.get(f"{workload.name}.{trial}.stdout.txt", "")
                     for one in done
@@ -60,6 +60,11 @@ def fio_tree(run: RunStore, cells: Sequence[Sequence[StoredCell]]) -> dict[str, 
     if not found:
         raise InputError(f"'{run.id}' has no output of fio: none of its cells ran it to the end")
     return found
+
+
+def _has_job(workload: Workload) -> bool:
+    """Return whether it has a job file, whose jobs have no one mode and depth to be filed under."""
+    return "job" in workload.parameters
 
 
 def _axes(cell: Cell) -> dict[str, AxisValue]:

@@ -64,7 +64,9 @@ def changes(raw: dict[str, str], chance: random.Random) -> Iterator[dict[str, st
 @pytest.mark.parametrize("folder", GOOD, ids=lambda f: f"{f.parent.name}/{f.name}")
 def test_a_parser_gives_only_numbers_that_can_be_measured(cell: Cell, folder: Path) -> None:
     whole = with_tool(cell, folder)
-    metrics = {metric.name for metric in catalog.workload(folder.parent.name).metrics}
+    (work,) = whole.workloads
+    measures = catalog.workload(work.tool).measures(catalog.parameters_of(work))
+    metrics = {metric.name for metric in measures}
     usual = measure.measurements(whole, raw_of(folder))
     assert usual
     for raw in changes(raw_of(folder), random.Random(str(folder.name))):

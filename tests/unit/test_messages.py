@@ -62,6 +62,7 @@ def workload(tool: str) -> dict[str, Any]:
         "bonnie": {"s": "64MiB"},
         "mkfs": {"type": "ext4"},
         "ledger": {"count": 8, "size": "1MiB"},
+        "command": {"argv": ["lsblk", "-b"]},
     }
     return {"name": "write", "tool": tool, **needs.get(tool, {})}
 

@@ -58,7 +58,7 @@ def test_metrics_declared_are_the_metrics_parsed(name: str) -> None:
     expected, outputs = _case(_good(name))
     tool = catalog.workload(name)
     parameters = tool.parameters.model_validate(expected["parameters"])
-    declared = [metric.name for metric in tool.metrics]
+    declared = [metric.name for metric in tool.measures(parameters)]
     found = set(tool.parse(parameters, outputs))
     assert found
     assert found <= set(declared)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from lab.model.result.measurement import COUNTERS, SHAPE, Metric
@@ -47,11 +47,16 @@ def own_metrics(named: Workload | Fault) -> dict[str, Metric]:
     plug-in does not exist."""
     if isinstance(named, Workload):
         missing = catalog.missing_plugin("workloads", named.tool)
-        found = () if missing else catalog.workload(named.tool).metrics
+        found = () if missing else _measures(named)
     else:
         missing = catalog.missing_plugin("faults", named.fault)
         found = () if missing else (*COMMON, *catalog.fault_kind(named.fault).metrics)
     return {metric.name: metric for metric in found}
+
+
+def _measures(workload: Workload) -> Sequence[Metric]:
+    """Return the metrics of a workload's tool with its parameters."""
+    return catalog.workload(workload.tool).measures(catalog.parameters_of(workload))
 
 
 def similar(word: str, known: Iterable[str]) -> str:

@@ -101,6 +101,8 @@ def _on_disks(
         target = FILE
     if cell.workloads:
         yield _programs(cell)
+        if any(catalog.workload(w.tool).any_disks for w in cell.workloads):
+            yield named_disks(cell)
         yield from suite_steps(cell)
     for trial in trials:
         for workload in cell.workloads:
@@ -192,6 +194,18 @@ def target_of(cell: Cell) -> str:
     return " ".join(paths if takes_all_disks(cell.workloads) else paths[:1])
 
 
+def named_disks(cell: Cell) -> GuestCommand:
+    """Return the step that names the disks ``/dev/lab/SERIAL`` and ``/dev/lab/diskN``, from 1, in
+    both clocks."""
+    links = {
+        f"/dev/lab/{name}": guest_path(disk, serial)
+        for number, (serial, disk) in enumerate(cell.each_disk, 1)
+        for name in (serial, f"disk{number}")
+    }
+    lines = [words("ln", "-sfn", path, link) for link, path in links.items()]
+    return GuestCommand(label="names of the disks", script="\n".join(("mkdir -p /dev/lab", *lines)))
+
+
 def patience_of(cell: Cell) -> float:
     """Return the seconds without completed I/O after which disks count as stopped.
 
@@ -208,9 +222,13 @@ def patience_of(cell: Cell) -> float:
     )
 
 
+def _needs(workload: Workload) -> Sequence[str]:
+    return catalog.workload(workload.tool).needs(catalog.parameters_of(workload))
+
+
 def _programs(cell: Cell) -> Verify:
     """Verify that the workloads' programs are in the guest."""
-    needed = sorted({p for w in cell.workloads for p in catalog.workload(w.tool).programs})
+    needed = sorted({p for w in cell.workloads for p in _needs(w)})
     script = "\n".join(
         f"command -v {p} >/dev/null && echo {p}=yes || echo {p}=missing" for p in needed
     )

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from lab.compile.guest.real import EDGE, blank_step, erasable, pass_step
-from lab.compile.guest.suites import takes_all_disks
+from lab.compile.guest.suites import searches_disks
 from lab.compile.guest.virtual_time import is_sealed, seal
 from lab.model.execution.procedure import (
     AttachDisk,
@@ -153,10 +153,10 @@ def lasting(cell: Cell) -> Plugged:
 def spares(cell: Cell, plugged: Plugged) -> Plugged:
     """Return other cells' disks that may stay plugged in during a cell that does not use them.
 
-    None with faults and suites, which may search for disks. None of a throttle group either: its
-    limits are those of the disk that was plugged in last.
+    None with faults, suites and commands, which may search for disks. None of a throttle group
+    either: its limits are those of the disk that was plugged in last.
     """
-    if cell.faults or takes_all_disks(cell.workloads):
+    if cell.faults or searches_disks(cell.workloads):
         return NO_DISKS
     slots, serials = {s[0] for s in _slots(cell)}, {s[1] for s in _slots(cell)}
     disks = tuple(

@@ -95,8 +95,23 @@ def suite_problems(
 
 
 def takes_all_disks(workloads: Sequence[Workload]) -> bool:
-    """Return whether every workload is a suite: suites use all bare disks, other workloads one."""
-    return bool(workloads) and all(isinstance(catalog.workload(w.tool), Suite) for w in workloads)
+    """Return whether every workload takes all bare disks, as suites and commands do."""
+    return bool(workloads) and all(map(_takes_all, workloads))
+
+
+def searches_disks(workloads: Sequence[Workload]) -> bool:
+    """Return whether a workload may find and use disks that are not the cell's."""
+    return any(map(_takes_all, workloads))
+
+
+def needs_disks(workloads: Sequence[Workload]) -> bool:
+    """Return whether a workload cannot run without a disk."""
+    return not all(catalog.workload(w.tool).any_disks for w in workloads)
+
+
+def _takes_all(workload: Workload) -> bool:
+    tool = catalog.workload(workload.tool)
+    return isinstance(tool, Suite) or tool.any_disks
 
 
 def named_by(workloads: Sequence[Workload], claim: str) -> bool:

@@ -9,7 +9,7 @@ from lab.compile.cell.faults import fault_problems
 from lab.compile.guest import virtual_time as sealed
 from lab.compile.guest.memory import memory_problems
 from lab.compile.guest.real import real_problems
-from lab.compile.guest.suites import suite_problems, takes_all_disks
+from lab.compile.guest.suites import needs_disks, suite_problems, takes_all_disks
 from lab.compile.scenario.expand import Point
 from lab.core.errors import InputError
 from lab.core.yaml import Document, dotted
@@ -109,7 +109,7 @@ def _workload_problems(
     for problem in suite_problems(workloads, array, filesystem):
         yield (), problem
     count = sum(d.count for d in disks)
-    all_disks = takes_all_disks(workloads) and count
+    all_disks = takes_all_disks(workloads) and (count or not needs_disks(workloads))
     if workloads and array is None and not all_disks and count != 1:
         message = f"without an array, workloads need exactly one disk, and there are {count}"
         yield (), Problem(key="disks.count", message=message)

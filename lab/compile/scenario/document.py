@@ -22,6 +22,7 @@ from lab.compile.scenario.identity import identities
 from lab.compile.scenario.profile import with_profiles
 from lab.compile.scenario.short_claims import with_long_claims
 from lab.compile.scenario.sizes import names_sizes, with_sizes
+from lab.compile.scenario.texts import with_texts
 from lab.core.base import Model
 from lab.core.errors import InputError
 from lab.core.yaml import (
@@ -155,14 +156,14 @@ def compile_document(
 
 def _with_files(document: Document, beside: Path) -> Document:
     """Return the document without relative paths."""
-    return with_directories(with_profiles(document, beside), beside)
+    return with_directories(with_texts(with_profiles(document, beside), beside), beside)
 
 
 def _compiled(
     path: Path, whole: Document, overrides: Sequence[Override], trials: Trials | None, known: Known
 ) -> Compiled:
     document = with_real(with_profiles(with_profile(whole, overrides), path.parent), known)
-    document = with_directories(document, path.parent)
+    document = with_directories(with_texts(document, path.parent), path.parent)
     scenario = validate(Scenario, document)
     if trials is not None:
         scenario = scenario.model_copy(update={"trials": trials})

@@ -19,6 +19,9 @@ How to add one
      If it cannot read the output, or the tool did less than requested, it raises ``ToolError`` with
      the text; it never returns 0. A metric is left out only if the tool itself reports none.
    * ``parameters`` have the type ``Any`` there: ``checked`` gives them the tool's type.
+   * ``measures(parameters)``, ``needs(parameters)``: metrics and programs, if they depend on the
+     parameters. ``files``: parameters that name a text file of the host. ``any_disks``: the target
+     is any number of bare disks.
    * ``destroys(parameters)``: whether the target's data is lost.
    * ``seeded(parameters, seed)`` and ``draws_places(parameters)``, if it draws random numbers: its
      parameters with a seed, and whether the seed decides places and is not written.

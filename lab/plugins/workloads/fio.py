@@ -18,6 +18,12 @@ five rounds in a row that are steady (``lab.core.steady_state``): the mean over 
 the median, of ``clat_max`` the largest, of ``seconds`` the sum. ``steady_round`` is the last of
 them, and ``first_round_iops`` the speed of the very first. What the disks counted is that of all
 rounds. If no five are steady, the values are those of the last five, and claims are inconclusive.
+
+``job_file`` is a job file of fio, next to the scenario, and takes the place of all other options.
+It is used as it is, but for ``filename`` and ``directory``: they name the target instead. With one
+job the metrics are those below. With several, each metric has its job's name before it, as in
+``rand_read_iops`` of the job ``[rand-read]``. Of ``numjobs`` processes without ``group_reporting``
+rates are added, and fio has no common percentiles.
 """
 
 from __future__ import annotations
@@ -25,6 +31,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from operator import mul
 from statistics import fmean, median
 from typing import Any, ClassVar, Final, Self
 
@@ -37,11 +45,12 @@ from lab.core.stable import Stable, named
 from lab.core.statistics import enough_for
 from lab.core.steady_state import WINDOW, Window, steady_window
 from lab.core.units import is_digits
-from lab.model.execution.procedure import words
+from lab.model.execution.procedure import here, words
 from lab.model.plugin import Stream, Trace, WorkloadTool, checked
 from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT, Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.fio_options import options as fio_options
+from lab.plugins.fio_options.jobs import Job, jobs_of, names_a_file, with_target
 from lab.plugins.fio_options.values import LOGS, Value, normal, unknown
 from lab.plugins.workloads._shared import TARGET, aimed
 
@@ -132,6 +141,19 @@ class FioParameters(Stable):
     """Run the whole job so many times, and report the first five that are steady; the PTS gives up
     after 25."""
 
+    job: str | None = Field(default=None, max_length=65536, exclude_if=lambda text: text is None)
+    """A job file's text, as ``job_file`` reads it."""
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs of the job file; empty: there is none."""
+        return _jobs_of(self.job) if self.job is not None else ()
+
+    @property
+    def each(self) -> tuple[Mapping[str, Value], ...]:
+        """The options of each job."""
+        return tuple(job.options for job in self.jobs) or (self.options,)
+
     @property
     def options(self) -> Mapping[str, Value]:
         """The given options, by fio's main names."""
@@ -160,6 +182,9 @@ class FioParameters(Stable):
                     found[name] = normal(name, given)
                 except ValueError as error:
                     raise wrong_key(str(error), str(key)) from None
+        if isinstance(own.get("job"), str):
+            _check_job(own, found)
+            return {**found, **own}
         _check(found)
         if own.get("rounds") is not None and any(found.get(log) for log in LOGS):
             raise ValueError("rounds and fio's logs exclude each other: remove one of them")
@@ -174,6 +199,24 @@ class FioParameters(Stable):
                 "randseed has no effect unless randrepeat is 0 (fio 3.33): add randrepeat: 0"
             )
         return self
+
+
+_jobs_of = lru_cache(maxsize=256)(jobs_of)
+_SEEDS: Final = ("randrepeat", "randseed")
+"""Options that the lab gives a job file: its own have precedence."""
+
+
+def _check_job(own: Mapping[str, object], others: Mapping[str, Value]) -> None:
+    """Refuse a job file that is wrong, or options next to one."""
+    if own.get("rounds") is not None:
+        raise wrong_key("rounds and job_file exclude each other: remove one of them", "rounds")
+    for name in others:
+        if name not in _SEEDS:
+            raise wrong_key(f"job_file has all options: write {name} there, or remove it", name)
+    try:
+        _jobs_of(str(own["job"]))
+    except ValueError as error:
+        raise wrong_key(str(error), "job") from None
 
 
 def _check(options: Mapping[str, Value]) -> None:
@@ -218,9 +261,28 @@ class Fio(WorkloadTool):
         return METRICS
 
     @override
+    def measures(self, parameters: Any) -> Sequence[Metric]:
+        jobs = checked(FioParameters, parameters).jobs
+        if len(jobs) < 2:
+            return METRICS
+        return tuple(
+            metric.model_copy(update={"name": f"{job.tag}_{metric.name}"})
+            for job in jobs
+            for metric in METRICS
+            if metric.name not in (FIRST_ROUND, STEADY_ROUND)
+        )
+
+    @property
+    @override
+    def files(self) -> Mapping[str, str]:
+        return {"job_file": "job"}
+
+    @override
     def script(self, parameters: Any, target: str) -> str:
         p = checked(FioParameters, parameters)
         options = p.options
+        if p.job is not None:
+            return _job_script(p.job, options, target)
         given = {"thread": 1} | ({"filename": TARGET} if "directory" not in options else {})
         own = ["--name=fio"] if p.rounds is None else ["--stonewall"]
         command = ["fio", *own, "--output-format=json", "--group_reporting=1"]
@@ -250,6 +312,10 @@ class Fio(WorkloadTool):
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         p = checked(FioParameters, parameters)
         report, _, rest = outputs.stdout.partition(CUT)
+        if p.jobs:
+            few = self.too_few(parameters, outputs)
+            found = _of_jobs(p.jobs, _reports(report, outputs.stderr), outputs.stderr)
+            return {name: value for name, value in found.items() if name not in few}
         if any(p.options.get(log) for log in LOGS):
             logs(outputs.stdout)
         elif rest:
@@ -263,6 +329,8 @@ class Fio(WorkloadTool):
         """Return percentiles that the requests of their direction do not support, in one of the
         rounds that count."""
         p = checked(FioParameters, parameters)
+        if p.jobs:
+            return _too_few_of(p.jobs, _reports(outputs.stdout, outputs.stderr))
         jobs = _jobs(p, outputs.stdout.partition(CUT)[0], outputs.stderr)
         window = self.window(parameters, outputs)
         found: dict[str, tuple[int, int]] = {}
@@ -300,33 +368,71 @@ class Fio(WorkloadTool):
         written = p.options.get("randseed", 1)
         first = written if isinstance(written, int) else 1
         drawn = {"randrepeat": 0, "randseed": first + seed - 1}
-        return FioParameters.model_validate({**p.options, **drawn, "rounds": p.rounds})
+        return FioParameters.model_validate(
+            {**p.options, **drawn, "rounds": p.rounds, "job": p.job}
+        )
 
     @override
     def draws_places(self, parameters: Any) -> bool:
         # What one job wrote with a checksum, another one verifies at the same places.
-        options = checked(FioParameters, parameters).options
-        written = any(name in options for name in ("randseed", "randrepeat", "allrandrepeat"))
-        verifies = any(name == "verify" or name.startswith("verify_") for name in options)
-        random = str(options.get("rw", "read")).startswith("rand")
-        # 0 makes the places of such a job sequential; a sequential one ignores the option.
-        random = random and str(options.get("percentage_random")) != "0"
-        return random and not (written or verifies)
+        p = checked(FioParameters, parameters)
+        if p.jobs and any(name in p.options for name in _SEEDS):
+            return False
+        return any(map(_draws_places, p.each))
 
     @override
     def memory(self, parameters: Any) -> int:
-        return _buffers(checked(FioParameters, parameters).options)
+        return sum(map(_buffers, checked(FioParameters, parameters).each))
 
     @override
     def destroys(self, parameters: Any) -> bool:
-        options = checked(FioParameters, parameters).options
-        mode = str(options.get("rw", "read")).partition(":")[0]
-        return mode not in ("read", "randread") and "directory" not in options
+        return any(map(_destroys, checked(FioParameters, parameters).each))
+
+    @override
+    def lasts(self, parameters: Any) -> bool:
+        return any("runtime" in options for options in checked(FioParameters, parameters).each)
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
         p = checked(FioParameters, parameters)
-        return None if p.rounds is not None else _stream(p.options)
+        return None if p.rounds is not None or p.jobs else _stream(p.options)
+
+
+def _draws_places(options: Mapping[str, Value]) -> bool:
+    written = any(name in options for name in ("randseed", "randrepeat", "allrandrepeat"))
+    verifies = any(name == "verify" or name.startswith("verify_") for name in options)
+    random = str(options.get("rw", "read")).startswith("rand")
+    # 0 makes the places of such a job sequential; a sequential one ignores the option.
+    random = random and str(options.get("percentage_random")) != "0"
+    return random and not (written or verifies)
+
+
+def _destroys(options: Mapping[str, Value]) -> bool:
+    mode = str(options.get("rw", "read")).partition(":")[0]
+    return mode not in ("read", "randread") and "directory" not in options
+
+
+def _job_script(job: str, options: Mapping[str, Value], target: str) -> str:
+    """Return shell lines that run a job file in a directory of its own, for its logs.
+
+    Options on the command line are defaults of the file (``init.c: fio_init`` parses it later).
+    """
+    given = {"thread": 1, **options}
+    if not names_a_file(job, target):
+        given["filename"] = target
+    command = ["fio", "--output-format=json"]
+    command += [f"--{name}={_as_text(name, value)}" for name, value in given.items()]
+    made = target if any("directory" in own.options for own in _jobs_of(job)) else ""
+    lines = [
+        *([words("mkdir", "-p", made)] if made and not made.startswith("/dev/") else []),
+        "kept=$(mktemp -d)",
+        *here('cat >"$kept/job.fio"', with_target(job, target)),
+        "status=0",
+        f'(cd "$kept" && {ENVIRONMENT} {words(*command)} job.fio) || status=$?',
+        'rm -rf "$kept"',
+        '[ "$status" -eq 0 ]',
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _as_text(name: str, value: Value) -> str:
@@ -361,6 +467,69 @@ def _jobs(parameters: FioParameters, report: str, stderr: str) -> Sequence[Mappi
         if job.get("error"):
             raise ToolError(f"fio's job ended with error {job['error']}: {stderr.strip()[-300:]!r}")
     return jobs
+
+
+def _reports(report: str, stderr: str) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Return a job file's reports by job: one of each of its processes, or one of a group."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for job in document(report, stderr)["jobs"]:
+        if not isinstance(job, dict) or not isinstance(job.get("jobname"), str):
+            raise ToolError("fio's JSON has a job without a name")
+        if job.get("error"):
+            raise ToolError(
+                f"fio's job '{job['jobname']}' ended with error {job['error']}:"
+                f" {stderr.strip()[-300:]!r}"
+            )
+        found.setdefault(job["jobname"], []).append(job)
+    return found
+
+
+def _of_jobs(
+    jobs: Sequence[Job], reports: Mapping[str, Sequence[Mapping[str, Any]]], stderr: str
+) -> dict[str, float]:
+    """Return the values of each job, with its name before them if there are several."""
+    found: dict[str, float] = {}
+    for job in jobs:
+        own = reports.get(job.name, ())
+        if not own and not any(other.options.get("group_reporting") for other in jobs):
+            raise ToolError(f"fio reported no job '{job.name}': {', '.join(reports) or 'none'}")
+        tag = f"{job.tag}_" if len(jobs) > 1 else ""
+        one_process = {k: v for k, v in job.options.items() if k != "numjobs"}
+        options = one_process if len(own) > 1 else job.options
+        each = [_values(options, report, stderr) for report in own]
+        found |= {f"{tag}{name}": value for name, value in _together(each).items()}
+    return found
+
+
+def _together(each: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    """Return the values of processes that ran at once: what has no common value is left out."""
+    if len(each) < 2:
+        return each[0] if each else {}
+    found: dict[str, float] = {}
+    for name in each[0]:
+        values = [own[name] for own in each if name in own]
+        if len(values) < len(each) or _is_percentile(name):
+            continue
+        direction = name.removesuffix("latency")
+        if name.endswith(("throughput", "iops", "syncs")):
+            found[name] = sum(values)
+        elif name.endswith("latency"):
+            weights = [own["syncs" if direction == "sync_" else f"{direction}iops"] for own in each]
+            found[name] = sum(map(mul, values, weights)) / sum(weights)
+        else:
+            found[name] = max(values)
+    return found
+
+
+def _too_few_of(
+    jobs: Sequence[Job], reports: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for job in jobs:
+        tag = f"{job.tag}_" if len(jobs) > 1 else ""
+        if len(own := reports.get(job.name, ())) == 1:
+            found |= {f"{tag}{k}": few for k, few in _too_few(job.options, own[0]).items()}
+    return found
 
 
 def _values(options: Mapping[str, Value], job: Mapping[str, Any], stderr: str) -> dict[str, float]:
