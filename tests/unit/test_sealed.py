@@ -137,7 +137,9 @@ def test_a_short_measurement_may_all_have_waited_for_the_processor(
     raw = {
         f"{name}.1.before.txt": "cpu  28 0 138 1081 0 0 0 0 0 0\n",
         f"{name}.1.after.txt": "cpu  34 0 144 1095 0 0 0 0 0 0\n",
-        f"{name}.1.stderr.txt": f"104857600 bytes (105 MB, 100 MiB) copied, {seconds} s, 1.7 GB/s\n",
+        f"{name}.1.stderr.txt": (
+            f"104857600 bytes (105 MB, 100 MiB) copied, {seconds} s, 1.7 GB/s\n"
+        ),
     }
     (check,) = measure.guest_cpu(cell, raw)
     assert (check.workload, check.passed) == (name, passed)
