@@ -270,8 +270,8 @@ def test_a_journals_disk_is_assembled_with_the_members_and_is_none_of_them(tmp_p
     assert command.index("virtio-disk2") < command.index("virtio-disk1")
     with pytest.raises(InputError, match=r"faults\[0\]\.disk: disk 1 .*journal"):
         compiled(tmp_path, "  - {name: f, fault: fail, after: book, disk: 1}\n", aside)
-    with pytest.raises(InputError, match=r"faults\[0\]\.fault: .*write journal"):
-        compiled(tmp_path, "  - {name: g, fault: grow, after: book, level: 6}\n", aside)
+    with pytest.raises(InputError, match=r"faults\[0\]\.chunk: .*write journal"):
+        compiled(tmp_path, "  - {name: g, fault: grow, after: book, chunk: 128KiB}\n", aside)
 
 
 def test_a_missing_member_is_none_until_it_is_added(tmp_path: Path) -> None:

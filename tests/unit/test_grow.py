@@ -11,7 +11,7 @@ import pytest
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
 from lab.md.facts.geometry import Geometry
-from lab.md.facts.grow import Change, RefusedError, changed, shape_of
+from lab.md.facts.grow import Change, Log, RefusedError, changed, shape_of
 from lab.md.facts.levels import NAMES, layout_number
 from lab.md.facts.sizes import named_sizes
 
@@ -34,10 +34,13 @@ def geometry(level: str, layout: str | None, members: int, spares: int) -> Geome
     )
 
 
-@pytest.mark.parametrize("row", WALK, ids=lambda row: f"{row['array']} {row['change']}")
+@pytest.mark.parametrize(
+    "row", WALK, ids=lambda row: f"{row['array']} {row['change']} {row.get('log')}"
+)
 def test_as_mdadm_and_md_said(row: dict[str, Any]) -> None:
     array, change = geometry(*row["array"]), row["change"]
-    shape = shape_of(array, before=2 * MIB, after=62 * MIB - array.component_size)
+    log = Log[row["log"]] if "log" in row else None
+    shape = shape_of(array, before=2 * MIB, after=62 * MIB - array.component_size, log=log)
     wanted = Change(
         level=int(change["level"]) if "level" in change else None,
         members=change.get("raid_devices"),
@@ -53,7 +56,7 @@ def test_as_mdadm_and_md_said(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", WALK, ids=lambda row: f"{row['array']}")
 def test_a_stripe_is_mds_optimal_io_size(row: dict[str, Any]) -> None:
-    if row["array"][0] not in ("1", "linear"):
+    if "log" not in row and row["array"][0] not in ("1", "linear"):
         assert named_sizes(geometry(*row["array"]))["stripe"] == row["optimal_io_size"]
 
 
@@ -118,3 +121,19 @@ def test_check_names_the_line_and_the_key(
     line = 7 + len(changes)
     assert f"q.yaml:{line}: " in said
     assert ("raid_devices" if key == "f1" else key) in said
+
+
+@pytest.mark.parametrize(
+    ("array", "change", "said"),
+    [
+        ("level: 4, journal_disk: 6, chunk: 64KiB", "{level: 5}", ""),
+        ("level: 4, journal_disk: 6, chunk: 64KiB", "{chunk: 128KiB}", "array.journal_disk"),
+        ("level: 5, consistency_policy: ppl, chunk: 64KiB", "{chunk: 128KiB}", "policy"),
+    ],
+)
+def test_a_log_allows_what_moves_no_data(
+    tmp_path: Path, array: str, change: str, said: str
+) -> None:
+    found = check(tmp_path, array, f"grow, {change[1:-1]}")
+    assert said in found
+    assert bool(found) == bool(said)

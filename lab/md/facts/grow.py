@@ -9,6 +9,7 @@ changes of all levels is in ``tests/golden/md``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from lab.core.units import KIB, format_size
 from lab.md.facts.geometry import LAST_Q, PARITY_LAST, Geometry
@@ -19,6 +20,16 @@ _DEFAULT_CHUNK = 64 * KIB
 """What a RAID 1 gets that becomes a RAID 5, if its size is a multiple of it."""
 _LAST_PARITIES = range(6)
 """Layouts of RAID 5; RAID 6 has each of them too, and with its Q on the last disk."""
+
+
+class Log(Enum):
+    """What closes the write hole; md does not reshape such an array (``raid5.c: check_reshape``).
+
+    A change of the level alone is none: the same stripes get another personality.
+    """
+
+    JOURNAL = "a write journal"
+    PARTIAL_PARITY = "a partial parity log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +47,7 @@ class Shape:
     """Bytes before the data of each member, at most (``super1.c: getinfo_super1``)."""
     after: int
     """Free bytes after them."""
+    log: Log | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +80,7 @@ class _Restripe:
     after: tuple[int, int]
 
 
-def shape_of(geometry: Geometry, *, before: int, after: int) -> Shape:
+def shape_of(geometry: Geometry, *, before: int, after: int, log: Log | None = None) -> Shape:
     """Return the shape of an array."""
     return Shape(
         level=geometry.level,
@@ -79,6 +91,7 @@ def shape_of(geometry: Geometry, *, before: int, after: int) -> Shape:
         component=geometry.component_size,
         before=before,
         after=after,
+        log=log,
     )
 
 
@@ -229,12 +242,16 @@ def _mirrors(shape: Shape, new: Level, change: Change) -> Shape:
     if new is Level.RAID1:
         if shape.level is not Level.RAID5 or shape.members != 2:
             raise RefusedError(key="level", message="only a RAID 5 of two members becomes a RAID 1")
+        if shape.log is Log.JOURNAL:
+            raise RefusedError(
+                key="level", message="a RAID 1 has no write journal: remove array.journal_disk"
+            )
         if members != 2:
             raise RefusedError(
                 key="members",
                 message="a RAID 5 becomes a RAID 1 of as many members: remove raid_devices",
             )
-        return replace(shape, level=new, layout=0, chunk=0)
+        return replace(shape, level=new, layout=0, chunk=0, log=None)
     if new is Level.RAID0:
         if change.members is not None and members != shape.members:
             raise RefusedError(
@@ -330,6 +347,7 @@ def _stripes(shape: Shape, new: Level, layout: int | None, chunk: int, change: C
     same = step.before == step.after and chunk == shape.chunk
     if after < 1:
         raise RefusedError(key=_first(change), message=f"{new.title} needs more members")
+    _check_log(shape, new, same=same, change=change)
     if not same and not data == after == 1:
         if after < data:
             raise RefusedError(
@@ -347,6 +365,19 @@ def _stripes(shape: Shape, new: Level, layout: int | None, chunk: int, change: C
         members=final,
         spares=max(shape.spares - max(final - shape.members, 0), 0),
         chunk=chunk,
+        log=None if shape.log is Log.PARTIAL_PARITY and new is not Level.RAID5 else shape.log,
+    )
+
+
+def _check_log(shape: Shape, new: Level, *, same: bool, change: Change) -> None:
+    """A RAID 5 that became a RAID 6 has no partial parity log any more when md reshapes it."""
+    ends = shape.log is Log.PARTIAL_PARITY and new is Level.RAID6
+    if shape.log is None or ends or (same and new is not Level.RAID0):
+        return
+    what = "array.journal_disk" if shape.log is Log.JOURNAL else "array.consistency_policy"
+    raise RefusedError(
+        key=_first(change),
+        message=f"md does not reshape an array with {shape.log.value}: remove {what}",
     )
 
 

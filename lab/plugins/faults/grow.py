@@ -16,7 +16,7 @@ from typing_extensions import override
 from lab.core.base import KEPT, Model, Size
 from lab.core.stable import Stable, named
 from lab.core.units import KIB
-from lab.md.facts.grow import Change, RefusedError, changed
+from lab.md.facts.grow import Change, Log, RefusedError, changed
 from lab.md.facts.grow import shape_of as shape_before
 from lab.md.facts.options import journal_disk
 from lab.md.facts.sizes import disks_aside, geometry_of, without_disks_aside
@@ -124,14 +124,7 @@ class Grow(FaultKind):
                 message="mdadm does not reshape an array whose bitmap is a file: set array.bitmap"
                 " to internal or none",
             )
-        if journal_disk(scene.array) is not None or scene.array.consistency_policy == "ppl":
-            yield Problem(
-                key="fault",
-                message="md does not reshape an array with a write journal or a partial parity log"
-                " (raid5.c: check_reshape): remove array.journal_disk, or set"
-                " array.consistency_policy to resync",
-            )
-        elif p.raid_devices is None or p.raid_devices <= disks:
+        if p.raid_devices is None or p.raid_devices <= disks:
             yield from _refused(p, scene)
         if scene.fault.check and p.level == 0:
             yield Problem(
@@ -184,7 +177,10 @@ def _refused(parameters: GrowParameters, scene: Scene) -> Iterable[Problem]:
     except (ValueError, LookupError):
         return  # the array's own problems are reported
     tail = min(used) - geometry.data_offset - geometry.component_size
-    shape = shape_before(geometry, before=geometry.data_offset, after=max(tail, 0))
+    log = Log.PARTIAL_PARITY if scene.array.consistency_policy == "ppl" else None
+    if journal_disk(scene.array) is not None:
+        log = Log.JOURNAL
+    shape = shape_before(geometry, before=geometry.data_offset, after=max(tail, 0), log=log)
     try:
         for fault in scene.earlier:
             if fault.fault == "grow":
