@@ -34,7 +34,7 @@ NAVIGATION: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Concepts", ("concepts/*", "numbers.md", "theory.md", "benchmarks.md", "virtual-time.md")),
     ("Reference", ("reference/*",)),
     ("Claims", ("claims.md",)),
-    ("Troubleshooting", ("troubleshooting.md", "limits.md")),
+    ("Troubleshooting", ("broken-array.md", "troubleshooting.md", "limits.md")),
     ("Glossary", ("glossary.md",)),
     ("Decisions", ("decisions/*",)),
     ("Project", ("*",)),

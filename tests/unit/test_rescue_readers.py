@@ -191,7 +191,7 @@ def test_gpt_is_read_from_its_backup() -> None:
 
     found = signatures.table(read, size)
     assert found is not None
-    assert (found.damaged, found.partitions[0].at) == ("primary", 2048 * 512)
+    assert (found.corrupt, found.partitions[0].at) == ("primary", 2048 * 512)
     assert found.partitions[0].kind == "a19d880f-05fc-4d3b-a006-743f0f84911e"
     data[size - sector + 60] ^= 1
     assert signatures.table(read, size) is None

@@ -49,7 +49,7 @@ class Table:
     kind: str
     """``gpt`` or ``mbr``."""
     partitions: tuple[Partition, ...]
-    damaged: str = ""
+    corrupt: str = ""
     """What is wrong with it: ``primary`` (only the backup is right), ``backup``."""
     sector: int = SECTOR
 
@@ -129,9 +129,9 @@ def table(read: Read, size: int) -> Table | None:
         primary = _gpt(read, sector, sector, size)
         backup = _gpt(read, size - sector, sector, size) if size > 68 * sector else None
         if primary or backup:
-            damaged = "" if primary and backup else "backup" if primary else "primary"
+            corrupt = "" if primary and backup else "backup" if primary else "primary"
             return Table(
-                kind="gpt", partitions=primary or backup or (), damaged=damaged, sector=sector
+                kind="gpt", partitions=primary or backup or (), corrupt=corrupt, sector=sector
             )
     found = _mbr(read, size)
     return Table(kind="mbr", partitions=found) if found else None

@@ -45,9 +45,9 @@ echo 1 >/proc/sys/kernel/sysrq
 modprobe -qa virtio_scsi sd_mod raid0 raid1 raid10 raid456 dm_mod
 mount -t tmpfs -o mode=755 tmpfs /etc/mdadm
 printf 'AUTO -all\nHOMEHOST <ignore>\n' >/etc/mdadm/mdadm.conf
-# item ID SECONDS SCRIPT: run it and send status and output
+# item ID SECONDS SCRIPT: run it, with the functions of /tmp/lib, and send status and output
 item() {
-  timeout -k 10 "$2" sh -c "$3" >/tmp/out 2>&1 </dev/null 3>&-
+  timeout -k 10 "$2" sh -c "[ ! -f /tmp/lib ] || . /tmp/lib; $3" >/tmp/out 2>&1 </dev/null 3>&-
   status=$?
   head -c 4194304 /tmp/out >/tmp/sent
   printf '\n@%s %s %s\n' "$1" "$status" "$(stat -c %s /tmp/sent)" >&3
@@ -114,11 +114,13 @@ def run(
     seconds: float,
     memory: int = 512,
     more: Mapping[str, Path] | None = None,
+    descriptors: Mapping[str, int] | None = None,
 ) -> dict[str, Answer]:
     """Run a script to its end; return its items' answers, also those before a crash.
 
     ``seconds``: of the guest at native speed; under emulation it gets more. ``work``: an empty
-    directory. ``more``: raw files that the guest sees after the script, by name. ``GuestError``: it
+    directory. ``more``: raw files that the guest sees after the script, by name. ``descriptors``:
+    the same, for files that are open here and only read. ``GuestError``: it
     did not answer at all.
     """
     if image.kernel is None or image.initrd is None:
@@ -135,10 +137,12 @@ def run(
     told, log = work / "answers", work / "console"
     command = [
         *("setpriv", "--pdeathsig", "KILL", "--no-new-privs", "--"),
-        *_command(image, bases, drives, work, memory, told, log, more or {}),
+        *_command(image, bases, drives, work, memory, told, log, more or {}, descriptors or {}),
     ]
     qemu = process.Daemon(
-        command, log=work / "qemu.log", descriptors=[base.descriptor for base in bases]
+        command,
+        log=work / "qemu.log",
+        descriptors=[*(base.descriptor for base in bases), *(descriptors or {}).values()],
     )
     try:
         countdown = clock.Countdown(clock.limit(seconds))
@@ -187,6 +191,7 @@ def _command(
     told: Path,
     log: Path,
     more: Mapping[str, Path],
+    descriptors: Mapping[str, int],
 ) -> list[str]:
     found = accelerator.find(image.kernel)
     words = [
@@ -204,6 +209,10 @@ def _command(
         ("script", {"driver": RAW, "file": _file(work / "script"), "read-only": True}),
     ]
     fixed += [(name, {"driver": RAW, "file": _file(path)}) for name, path in more.items()]
+    for place, (name, descriptor) in enumerate(descriptors.items(), 1000):
+        words += ["-add-fd", f"fd={descriptor},set={place},opaque={name}"]
+        file = {"driver": "file", "filename": f"/dev/fdset/{place}", "read-only": True}
+        fixed.append((name, {"driver": RAW, "file": file, "read-only": True}))
     for name, node in fixed:
         words += ["-blockdev", json.dumps({"node-name": name, **node})]
         words += ["-device", f"virtio-blk-pci,drive={name},serial={name}"]

@@ -150,3 +150,10 @@ def disk_usage(path: Path) -> int:
         with contextlib.suppress(OSError):
             total += file.lstat().st_blocks * 512 if not file.is_dir() else 0
     return total
+
+
+def in_memory(data: bytes) -> int:
+    """Return a descriptor of a file in memory with the data and zeros up to a whole sector."""
+    descriptor = os.memfd_create("data", os.MFD_CLOEXEC)
+    os.write(descriptor, data + bytes(-len(data) % 512))
+    return descriptor
