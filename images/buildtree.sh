@@ -36,9 +36,20 @@ native)
     # The package's version is in its name for apt.
     set -- "$root"/usr/src/linux-source-*.tar.xz
     [ $# -eq 1 ] && [ -e "$1" ] || fail "linux-source holds no kernel's source"
+    package=${1##*/}
+    package=${package%.tar.xz}
+    # A sixth of Linux: what a program is built from, and all that `make` and its configuration read.
+    set -- Kbuild Kconfig Makefile '*/Kbuild*' '*/Kconfig*' '*/Makefile*' arch/um arch/x86 block \
+        certs crypto drivers/base drivers/block drivers/char drivers/md drivers/net/loopback.c \
+        drivers/tty fs include init io_uring ipc kernel lib mm net scripts security tools/include \
+        usr virt
+    for path; do
+        set -- "$@" "$package/$path"
+        shift
+    done
     mkdir "$root/source"
-    chroot "$root" tar -C /source --strip-components=1 -xf "/usr/src/${1##*/}"
-    rm "$1"
+    chroot "$root" tar -C /source --strip-components=1 --wildcards -xf "/usr/src/$package.tar.xz" "$@"
+    rm "$root/usr/src/$package.tar.xz"
     ;;
 mdadm)
     # The image has one archive, and mmdebstrap wrote it: `deb [OPTIONS] URI SUITE COMPONENTS`.

@@ -16,10 +16,10 @@ SETUP: Final = f"""\
 /lib/systemd/systemd-udevd --daemon
 udevadm trigger --action=add --subsystem-match=block
 {SETTLE}\
-for library in $(ldd "$(command -v fio)" 2>/dev/null |
-  grep -oE '/[^ ]*/lib(gfapi|ibverbs|nbd|pmem|pmemblk|rados|rbd|rdmacm)\\.so[^ ]*'); do
-  mount --bind /run/lab-engines.so "$library"
-done
+engines='lib(gfapi|ibverbs|nbd|pmem|pmemblk|rados|rbd|rdmacm)\\.so'
+LD_TRACE_LOADED_OBJECTS=1 fio 2>/dev/null |
+  sed -nE "s#.* (/[^ ]*/$engines[^ ]*).*#/run/lab-engines.so \\1 none bind#p" >/run/lab-fstab
+mount -a -T /run/lab-fstab
 """
 """Shell lines before a guest's commands: start udev, and replace the libraries of fio's network
 engines (``engines.c``). Programs are not read beforehand: the processor takes no time."""

@@ -34,6 +34,34 @@ _STUB: Final = "arch/um/kernel/skas/stub_exe.c"
 """The first program of a process; before Linux 6.13 a function of process.c did this."""
 _DECLARED: Final = "\t{\n\t\tvoid lab_user_hide(void);\n\n\t\tlab_user_hide();\n\t}\n"
 
+_REGISTERS: Final = "arch/x86/um/os-Linux/registers.c"
+_EMPTY: Final = """\
+unsigned long lab_empty_stack;
+
+/* Returns a process of the host without pages. */
+static int lab_empty(void)
+{
+	static int pid;
+	struct mm_id id = {};
+	void *data = NULL;
+
+	if (pid)
+		return pid;
+	lab_empty_stack = get_zeroed_page(GFP_KERNEL);
+	if (!lab_empty_stack)
+		return -ENOMEM;
+	id.stack = lab_empty_stack;
+	id.u.pid = start_userspace(lab_empty_stack);
+	if (id.u.pid < 0)
+		return id.u.pid;
+	if (unmap(&id, 0, TASK_SIZE, 1, &data))
+		panic("lab: an empty process");
+	pid = id.u.pid;
+	return pid;
+}
+
+"""
+
 EDITS: Final = (
     Edit(
         path="arch/um/os-Linux/util.c",
@@ -61,11 +89,71 @@ EDITS: Final = (
         new="elf_aux_hwcap = 0;",
     ),
     Edit(
-        path="arch/x86/um/user-offsets.c",
-        why="the registers of a processor with AMX have more bytes",
-        pattern=r"DEFINE_LONGS\(HOST_FP_SIZE, 2696\);",
-        new="DEFINE_LONGS(HOST_FP_SIZE, 12288);",
-        only_with="HOST_FP_SIZE",
+        path=_REGISTERS,
+        why="programs have the registers of SSE only, 512 bytes; with AMX a stop moves 11 KiB",
+        pattern=r"have_xstate_support = 1;",
+        new="have_xstate_support = 0;",
+        only_with="have_xstate_support",
+    ),
+    Edit(
+        path=_REGISTERS,
+        why="programs have the registers of SSE only, 512 bytes; with AMX a stop moves 11 KiB",
+        pattern=r"(ptrace_regset = NT_X86_XSTATE;\n)\tret = ptrace\(PTRACE_GETREGSET, pid,"
+        r" ptrace_regset, &iov\);\n\tif \(ret\)\n\t\tret = -errno;",
+        new=r"\1\tret = -ENODEV;",
+        only_with="ptrace_regset",
+    ),
+    Edit(
+        path="arch/um/os-Linux/skas/process.c",
+        why="a page fault needs no second stop: the kernel knows what the page is for",
+        pattern=r"static void get_skas_faultinfo\(int pid, struct faultinfo \*fi(, unsigned long"
+        r" \*aux_fp_regs)?\)\n\{.*?\n\}\n",
+        new=r"""static void get_skas_faultinfo(int pid, struct faultinfo *fi\1)
+{
+	void lab_native_fault(struct faultinfo *fi, int code, unsigned long address);
+	siginfo_t si;
+
+	if (ptrace(PTRACE_GETSIGINFO, pid, 0, &si) < 0)
+		fatal_sigsegv();
+	lab_native_fault(fi, si.si_code, (unsigned long)si.si_addr);
+}
+""",
+    ),
+    Edit(
+        path="arch/um/kernel/trap.c",
+        why="pages that the kernel has found around a fault need no faults of their own",
+        pattern=r"\tflush_tlb_page\(vma, address\);\nout:",
+        new="\tflush_tlb_range(vma, max(vma->vm_start, address & ~0xffffful),\n"
+        "\t\t\tmin(vma->vm_end, (address | 0xffffful) + 1));\nout:",
+        only_with="flush_tlb_page",
+    ),
+    Edit(
+        path="mm/memory.c",
+        why="pages that the kernel has found around a fault need no faults of their own",
+        pattern=r"(fault_around_bytes __read_mostly =\n\trounddown_pow_of_two)\(65536\);",
+        new=r"\1(1 << 20);",
+        only_with="fault_around_bytes __read_mostly",
+    ),
+    Edit(
+        path="arch/um/kernel/process.c",
+        why="a new process begins without pages: those that it uses are mapped when it does",
+        pattern=r"\tforce_flush_all\(\);\n",
+        new="",
+        only_with="force_flush_all",
+    ),
+    Edit(
+        path="arch/um/kernel/skas/mmu.c",
+        why="a new process is the copy of an empty one, not of its parent with all pages",
+        pattern=r"(int init_new_context\(.*?)copy_context_skas0\(stack,\s+from_mm->id\.u\.pid\)",
+        new=_EMPTY + r"\1copy_context_skas0(stack, lab_empty())",
+        only_with="copy_context_skas0",
+    ),
+    Edit(
+        path="arch/um/os-Linux/skas/process.c",
+        why="a new process is the copy of an empty one, not of its parent with all pages",
+        pattern=r"(int copy_context_skas0\([^{]*\{.*?)current_stub_stack\(\);",
+        new=r"extern unsigned long lab_empty_stack;\n\n\1lab_empty_stack;",
+        only_with="copy_context_skas0",
     ),
     Edit(
         path="lib/Kconfig.debug",

@@ -8,6 +8,7 @@
 #include <linux/init.h>
 #include <linux/kernel.h>
 #include <linux/ktime.h>
+#include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
@@ -45,6 +46,9 @@ void *lab_native_base(u64 *size)
 /* --- instructions -------------------------------------------------------------------------------- */
 
 #define GENERAL_PROTECTION 13
+#define PAGE_FAULT 14
+#define WRITE_ACCESS 2	/* bits of a page fault's error code */
+#define USER 4
 #define FEW 16
 #define PAUSE 50	/* µs */
 
@@ -103,6 +107,35 @@ static void lab_cpuid(u32 leaf, u32 *a, u32 *b, u32 *c, u32 *d)
 		*d = 16 << 18 | 8 << 12 | 1 << 8 | 64;
 		break;
 	}
+}
+
+/*
+ * What a program's fault was, without a handler in its process, which would cost a second stop. The host does not
+ * tell reads and writes apart. A read of a private page that may be written is treated as a write: the program gets
+ * its own copy earlier. In shared pages a write that follows a read is a fault of its own.
+ */
+void lab_native_fault(struct faultinfo *fi, int code, unsigned long address)
+{
+	struct mm_struct *mm = current->mm;
+	struct vm_area_struct *vma;
+	bool write = false;
+	pte_t *pte;
+
+	*fi = (struct faultinfo) { .cr2 = address, .trap_no = PAGE_FAULT, .error_code = USER };
+	if (code != SEGV_MAPERR && code != SEGV_ACCERR) {
+		fi->trap_no = GENERAL_PROTECTION;
+		return;
+	}
+	mmap_read_lock(mm);
+	vma = find_vma(mm, address);
+	if (vma && vma->vm_flags & VM_WRITE) {
+		pte = vma->vm_flags & VM_SHARED ? virt_to_pte(mm, address) : NULL;
+		write = !(vma->vm_flags & VM_SHARED) ||
+			(code == SEGV_ACCERR && pte && pte_present(*pte) && pte_young(*pte));
+	}
+	mmap_read_unlock(mm);
+	if (write)
+		fi->error_code |= WRITE_ACCESS;
 }
 
 /* Returns whether a program's fault was one of these instructions, which is done now. */

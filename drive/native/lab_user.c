@@ -20,15 +20,21 @@
 
 /*
  * The first of main(): starts the program again with the same addresses on every host. They depend on randomisation
- * and on the stack's limit.
+ * and on the stack's limit. Then it hides the processor's features, from the kernel too, which needs them no more:
+ * if only programs had them hidden, each switch between the two would write a register of the processor that a
+ * hypervisor watches. That took 15 µs of 17 µs.
  */
 void lab_user_begin(char **argv)
 {
 	struct rlimit stack = { LAB_STACK, LAB_STACK }, none = { 0, 0 }, now;
 
 	if (!getrlimit(RLIMIT_STACK, &now) && now.rlim_cur == LAB_STACK &&
-	    personality(0xffffffff) & ADDR_NO_RANDOMIZE)
-		return;
+	    personality(0xffffffff) & ADDR_NO_RANDOMIZE) {
+		if (!syscall(SYS_arch_prctl, LAB_SET_CPUID, 0))
+			return;
+		perror("lab: this processor cannot hide its features (CPUID faulting)");
+		exit(1);
+	}
 	setrlimit(RLIMIT_CORE, &none);
 	if (setrlimit(RLIMIT_STACK, &stack) || personality(PER_LINUX | ADDR_NO_RANDOMIZE) < 0) {
 		perror("lab: stack and addresses");
@@ -39,11 +45,11 @@ void lab_user_begin(char **argv)
 	exit(1);
 }
 
-/* In a program's process, before its first instruction. What it starts has both too. */
+/* In a program's process, before its first instruction. What it starts has it too. */
 void lab_user_hide(void)
 {
-	if (prctl(PR_SET_TSC, PR_TSC_SIGSEGV) || syscall(SYS_arch_prctl, LAB_SET_CPUID, 0)) {
-		dprintf(2, "lab: this processor cannot hide its features (CPUID faulting): %s\n", strerror(errno));
+	if (prctl(PR_SET_TSC, PR_TSC_SIGSEGV)) {
+		dprintf(2, "lab: the time stamp counter cannot be hidden: %s\n", strerror(errno));
 		_exit(1);
 	}
 }

@@ -26,6 +26,7 @@ from lab.run.environment import host_facts, image_facts, source_facts
 from lab.run.guests import sweep
 from lab.run.more_trials import Run, until_decided
 from lab.run.options import RunOptions
+from lab.run.preparation import engines
 from lab.run.preparation.fitting import check_arrays, check_images
 from lab.run.preparation.platforms import Platform, prepare
 from lab.run.preparation.real import check_real
@@ -219,6 +220,7 @@ def _run_scenario(
         check_suites(compiled)
     sweep()
     snapshots.trim({r.warm for r in guests.every() if guests.is_alive(r)})
+    compiled, reasons = engines.by_scenario(compiled, options)
     cells = compiled.cells if options.workloads else ()
     if cells and resume is not None:  # seeds that `trials: auto` has added
         cells += tuple(s.cell for _, *seeds in resume.load_run().points for s in seeds)
@@ -234,8 +236,14 @@ def _run_scenario(
         if cell.guest.system not in platforms:
             platforms[cell.guest.system] = executor.place(cell.guest, progress)
     check_arrays(compiled, cells or (compiled.base,), {})  # images were built since
+    images_of = {system: platform.image for system, platform in platforms.items()}
+    compiled, further = engines.by_image(compiled, images_of)
+    cells = (*compiled.cells, *cells[len(compiled.cells) :]) if cells else ()
+    for reason in (reasons := (*reasons, *further)):
+        executor.say(reason)
     if resume is None:
-        run = _stored_run(compiled, cells, texts, executor.environment(place))
+        environment = executor.environment(place) | ({"engine": reasons} if reasons else {})
+        run = _stored_run(compiled, cells, texts, environment)
         store = RunStore.create(compiled.name, _text_of(compiled), out)
         held.enter_context(store.hold())
         store.save_run(run.model_copy(update={"id": store.id, "started": now()}))

@@ -20,7 +20,8 @@ from lab.model.scenario.claim import Verdict
 from lab.model.scenario.guest import Guest
 from lab.results.documents import predicted
 from lab.results.schema import first_line
-from lab.run.preparation import systems
+from lab.run.options import RunOptions
+from lab.run.preparation import engines, systems
 from lab.run.preparation.fitting import check_images
 from lab.run.task import by_guest
 from lab.store.runs import now
@@ -33,6 +34,12 @@ def plan_of(compiled: Compiled) -> Plan:
     planned = []
     directory = str(paths.guests() / "gplan")
     found = Accelerator(kind="tcg", reason="TCG")
+    compiled, reasons = engines.by_scenario(compiled, RunOptions())
+    known = {guest.system: systems.find(guest) for guest in by_guest(compiled.cells)}
+    if None not in known.values():
+        compiled, further = engines.by_image(compiled, {s: i for s, i in known.items() if i})
+        reasons += further
+    notes += reasons
     for guest, cells in by_guest(compiled.cells).items():
         site, found = _site(guest, directory, notes)
         planned.append(planned_guest(guest, cells, site))

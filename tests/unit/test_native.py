@@ -24,13 +24,23 @@ SOURCE = {
     "arch/um/kernel/um_arch.c": "\tget_host_cpu_features(parse_host_cpu_flags,"
     " parse_cache_line);\n",
     "arch/um/os-Linux/elf_aux.c": "\t\t\t\telf_aux_hwcap = auxv->a_un.a_val;\n",
-    "arch/x86/um/user-offsets.c": "\tDEFINE_LONGS(HOST_FP_SIZE, 2696);\n",
+    "arch/x86/um/os-Linux/registers.c": "\t\thave_xstate_support = 1;\n",
     "lib/Kconfig.debug": 'config MAGIC_SYSRQ\n\tbool "Magic SysRq key"\n'
     "\tdepends on !UML\n\thelp\n",
     "arch/um/Kconfig": "config HZ\n\tint\n\tdefault 100\n",
-    "arch/um/kernel/trap.c": "void segv_handler(int sig, struct uml_pt_regs *regs)\n{\n"
+    "arch/um/kernel/trap.c": "\tflush_tlb_page(vma, address);\nout:\n"
+    "void segv_handler(int sig, struct uml_pt_regs *regs)\n{\n"
     "\tstruct faultinfo * fi = UPT_FAULTINFO(regs);\n\n}\n",
-    "arch/um/os-Linux/skas/process.c": "static int userspace_tramp(void *stack)\n{\n"
+    "mm/memory.c": "static unsigned long fault_around_bytes __read_mostly =\n"
+    "\trounddown_pow_of_two(65536);\n",
+    "arch/um/kernel/process.c": "void fork_handler(void)\n{\n\tforce_flush_all();\n\n}\n",
+    "arch/um/kernel/skas/mmu.c": "int init_new_context(struct mm_struct *mm)\n{\n"
+    "\t\tpid = copy_context_skas0(stack,\n\t\t\t\t from_mm->id.u.pid);\n}\n",
+    "arch/um/os-Linux/skas/process.c": "static void get_skas_faultinfo(int pid, struct faultinfo"
+    " *fi, unsigned long *aux_fp_regs)\n{\n\twait_stub_done(pid);\n}\n"
+    "int copy_context_skas0(unsigned long new_stack, int pid)\n{\n"
+    "\tunsigned long current_stack = current_stub_stack();\n}\n"
+    "static int userspace_tramp(void *stack)\n{\n"
     "\tsignal(SIGWINCH, SIG_IGN);\n}\n"
     "\tptrace(PTRACE_SETOPTIONS, pid, NULL,\n\t\t   (void *) PTRACE_O_TRACESYSGOOD);\n",
     "arch/um/os-Linux/main.c": "int __init main(int argc, char **argv, char **envp)\n{\n"
@@ -56,6 +66,8 @@ def test_each_edit_is_made() -> None:
     assert "default 250" in made["arch/um/Kconfig"]
     process = made["arch/um/os-Linux/skas/process.c"]
     assert process.index("SIGWINCH") < process.index("lab_user_hide();")
+    assert "wait_stub_done" not in process
+    assert "current_stack = lab_empty_stack;" in process
     assert "(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL))" in process
     main = made["arch/um/os-Linux/main.c"]
     assert main.index("lab_user_begin(argv)") < main.index("set_stklim")
@@ -69,9 +81,14 @@ def test_newer_versions_hide_the_processor_in_their_own_first_program() -> None:
     assert made[STUB].index("PR_TSC_SIGSEGV") < made[STUB].index("read information")
 
 
-def test_a_version_without_a_buffer_of_its_own_needs_no_larger_one() -> None:
-    source = SOURCE | {"arch/x86/um/user-offsets.c": "no buffer\n"}
-    assert edits.edited("7.3", of(source))["arch/x86/um/user-offsets.c"] == "no buffer\n"
+def test_newer_versions_have_the_registers_of_sse_only() -> None:
+    registers = "arch/x86/um/os-Linux/registers.c"
+    newer = (
+        "\tptrace_regset = NT_X86_XSTATE;\n\tret = ptrace(PTRACE_GETREGSET, pid, ptrace_regset,"
+        " &iov);\n\tif (ret)\n\t\tret = -errno;\n\n\tif (ret == -ENODEV) {\n"
+    )
+    made = edits.edited("7.3", of(SOURCE | {registers: newer}))[registers]
+    assert "ret = -ENODEV;\n\n\tif (ret == -ENODEV)" in made
 
 
 @pytest.mark.parametrize("edit", edits.EDITS, ids=lambda edit: edit.why)

@@ -74,6 +74,20 @@ def guest_problems(guest: Guest) -> Iterator[Problem]:
         )
 
 
+def why_emulated(guest: Guest, *, sealed: bool) -> str:
+    """Return why the native engine cannot run a guest, as far as the scenario tells; or empty.
+
+    ``sealed``: the cell needs no SSH.
+    """
+    if not sealed:
+        return "it needs SSH"
+    if guest.disturb:
+        return "guest.disturb is set"
+    if guest.kernel is not None:
+        return f"guest.kernel is {guest.kernel}"
+    return ""
+
+
 def disk_problems(guest: Guest, disk: Disk) -> Iterator[Problem]:
     """Yield problems of a disk of a guest in virtual time; ``bus`` is as written."""
     if guest.clock is Clock.REAL:

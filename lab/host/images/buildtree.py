@@ -204,6 +204,7 @@ def run_script(
         own = f"{script.stem}: "
         wrong = [line.strip() for line in text.splitlines() if ": error: " in line]
         wrong = wrong or [line for line in text.splitlines() if line.startswith(own)]
+        wrong = wrong or [line for line in text.splitlines() if ": *** " in line]  # make's
         first = wrong[0] if wrong else "; ".join(text.strip().splitlines()[-LOG_LINES:])
         if sandbox.STOPPED in error.message:
             first = error.message

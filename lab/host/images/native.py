@@ -28,7 +28,7 @@ from lab.model.image.manifest import Image
 from lab.model.scenario.guest import Engine, Guest
 
 SCRIPT: Final = "native.sh"
-FREE: Final = 6000 * MIB
+FREE: Final = 2000 * MIB
 """Bytes that must be free for Linux's source, as a tree and as a tar file, with objects."""
 KERNEL: Final = "linux"
 INITRAMFS: Final = "initramfs"
@@ -78,6 +78,11 @@ def check() -> None:
             hint="set guest.engine to emulated",
         )
     sandbox.check()
+
+
+def check_image(image: Image) -> None:
+    """``InputError``: no native guests with this image."""
+    _plan(image)
 
 
 def _plan(image: Image) -> BuildTree:

@@ -56,6 +56,8 @@ class Engine(StrEnum):
     NATIVE = "native"
     """Linux as a program of the host, built from the source of the image's kernel. Its processor
     takes no time."""
+    AUTO = "auto"
+    """Native if image, guest and host allow it, else emulated."""
 
 
 class Guest(Stable):
@@ -81,7 +83,8 @@ class Guest(Stable):
     """What the guest's clock counts: the host's seconds, or with ``virtual`` its instructions."""
     engine: Engine = Engine.EMULATED
     """With ``clock: virtual``: what runs the guest. ``native`` is faster, and its processor takes
-    no time; ``emulated`` runs the image's own kernel and modules."""
+    no time; ``emulated`` runs the image's own kernel and modules; ``auto`` is native where that is
+    possible."""
     disturb: bool = False
     """With ``clock: virtual``: the trial's seed delays requests to disks, preempts threads, and
     takes the CPU away from them, as `lab hunt` does."""
