@@ -16,6 +16,7 @@ ALONE = "alone"
 
 _SEALED = (
     *("test_hunt.py", "test_reproduce.py", "test_rest.py", "test_sealed_cells.py"),
+    "test_exec.py",
     "test_virtual",
 )
 _DISKS = ("test_real_disks.py", "test_realdisks")

@@ -22,8 +22,8 @@ from lab.host.guest import snapshots
 from lab.host.guest.ssh.connection import GuestConnection
 from lab.host.system import clock, load, paths
 from lab.host.system.process import uninterrupted
-from lab.model.execution.events import CellFinished, Event, GuestStarted
-from lab.model.execution.job import CellJob, End
+from lab.model.execution.events import CellFinished, Event, GuestKept, GuestStarted
+from lab.model.execution.job import CellJob, End, Keep
 from lab.model.result.document import Outcome
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest, System
@@ -132,6 +132,14 @@ class GuestPool:
         self._idle.append(worker)
         return True
 
+    def keep(self, loan: PooledGuest) -> str:
+        """Leave a guest up when its worker ends; return its id. ``lab down`` removes it."""
+        loan.visit.close()
+        loan.worker.order(Keep())
+        if self._await(loan.worker, GuestKept) is None:
+            raise loan.worker.trouble or GuestError(f"the guest '{loan.worker.id}' did not stay up")
+        return loan.worker.id
+
     def close(self) -> None:
         """End every guest and remove its files."""
         with uninterrupted():
@@ -210,7 +218,9 @@ class GuestPool:
         )
 
     def _await(
-        self, worker: PooledWorker, kind: type[GuestStarted] | type[CellFinished]
+        self,
+        worker: PooledWorker,
+        kind: type[GuestStarted] | type[CellFinished] | type[GuestKept],
     ) -> Event | None:
         """Return the next such event of a worker; ``None``: the worker exited."""
         while True:

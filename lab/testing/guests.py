@@ -17,6 +17,7 @@ from lab.core.errors import CommandError, LabError, last_lines
 from lab.host.system import clock
 from lab.model.execution.procedure import Output
 from lab.run.guest_pool import PooledGuest
+from lab.run.scripts import files_from, prepared, stable_names
 
 CONSOLE_LINES: Final = 40
 COMMANDS: Final = 10
@@ -25,6 +26,8 @@ PRINTED_LINES: Final = 5
 """Lines of each command's output in the report of a failed test."""
 MDSTAT_SECONDS: Final = 5.0
 """Timeout in seconds for reading /proc/mdstat; the guest may hang."""
+_WORK: Final = "/var/lib/lab/work"
+"""Working directory of scripts in the guest."""
 T = TypeVar("T")
 
 
@@ -104,6 +107,33 @@ class LabGuest:
     def _keep(self, command: str, status: int | None, seconds: float, printed: str) -> None:
         self._earlier -= len(self._ran) == COMMANDS and self._earlier > 0
         self._ran.append(Ran(command=command, status=status, seconds=seconds, printed=printed))
+
+    def script(
+        self,
+        source: str | PathLike[str],
+        *arguments: str,
+        timeout: float = 300.0,
+        check: bool = False,
+        out: str | PathLike[str] | None = None,
+    ) -> Output:
+        """Run a script of the host in the guest, as ``lab exec`` does; otherwise as ``run``.
+
+        ``$TARGET`` is the array, or all disks, which are ``/dev/lab/disk1`` and so on. ``out``:
+        copy the files of its working directory there. The next script finds them too.
+        """
+        __tracebackhide__ = True
+        text = Path(source).read_text(encoding="utf-8")
+        environment = {"TARGET": self._loan.target or " ".join(self._loan.disks)}
+
+        def prepare() -> str:
+            self._loan.visit.run(stable_names(self._loan.cell), MDSTAT_SECONDS)
+            return prepared(self._loan.visit, arguments, text, _WORK, environment)
+
+        found = self.run(_plainly(prepare), timeout=timeout, check=check)
+        if out is not None:
+            place = Path(out)
+            _plainly(lambda: files_from(self._loan.visit, _WORK, place))
+        return found
 
     def put(self, source: str | PathLike[str], target: str) -> None:
         """Copy a file and its mode into the guest; ``ToolError``: copying failed."""

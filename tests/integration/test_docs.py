@@ -58,6 +58,7 @@ GUESTS = (
     "bisect",
     "doctor",
     "cluster",
+    "exec",
 )
 """Commands that boot or depend on this host's guests: they are only parsed."""
 OTHERS = ("make", "git", "cd", "export", "sudo")

@@ -20,6 +20,7 @@ from lab.cli.commands import (
     running,
     scenarios,
     schemas,
+    sessions,
 )
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "running",
     "scenarios",
     "schemas",
+    "sessions",
 ]

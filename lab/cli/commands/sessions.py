@@ -1,0 +1,228 @@
+"""``lab exec``: a guest without a scenario's file."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typing_extensions import override
+
+from lab.cli import completion
+from lab.cli.app import RUN, Command, app
+from lab.cli.options import Clock, Json, Seed, Sets, all_sets, own_name, print_json
+
+Disks = Annotated[
+    int | None,
+    typer.Option(
+        "--disks", metavar="N", min=0, max=64, help="Number of disks.", show_default=False
+    ),
+]
+Size = Annotated[
+    str | None,
+    typer.Option(
+        "--size", metavar="SIZE", help="Size of each disk, as in 4TB.", show_default=False
+    ),
+]
+Speed = Annotated[
+    str | None,
+    typer.Option(
+        "--speed", metavar="RATE", help="Limit of each disk, as in 10MB/s.", show_default=False
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="A disk model or one of its presets, such as hdd_7200.",
+        show_default=False,
+    ),
+]
+Level = Annotated[
+    str | None,
+    typer.Option(
+        "--level", metavar="LEVEL", help="Build an md array on the disks.", show_default=False
+    ),
+]
+Image = Annotated[
+    str | None,
+    typer.Option(
+        "--image",
+        metavar="NAME",
+        help="The guest's image.",
+        autocompletion=completion.image_names,
+        show_default=False,
+    ),
+]
+Kernel = Annotated[
+    str | None,
+    typer.Option("--kernel", metavar="VERSION", help="The guest's kernel.", show_default=False),
+]
+Cpus = Annotated[
+    int | None,
+    typer.Option("--cpus", metavar="N", min=1, help="The guest's CPUs.", show_default=False),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", metavar="SIZE", help="The guest's memory, as in 2GiB.", show_default=False
+    ),
+]
+
+
+class _ScenarioFirst(Command):
+    """A command whose options may follow a scenario, and which leaves a script's words alone."""
+
+    @override
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from lab.capabilities.session.command import is_scenario
+
+        if len(args) > 1 and args[1].startswith("-") and is_scenario(args[0]):
+            args = ["--scenario", *args]
+        return super().parse_args(ctx, args)
+
+
+@app.command(
+    "exec",
+    rich_help_panel=RUN,
+    cls=_ScenarioFirst,
+    context_settings={"allow_interspersed_args": False},
+)
+def exec_(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SCENARIO] SCRIPT [ARG…] | [SCENARIO] -- COMMAND…",
+            help="A scenario whose guest, disks and array are used. A script of this host, with its"
+            " arguments. Or, after --, a command of the guest.",
+            show_default=False,
+        ),
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            "--scenario",
+            metavar="NAME",
+            hidden=True,
+            autocompletion=completion.scenario_names,
+        ),
+    ] = None,
+    disks: Disks = None,
+    size: Size = None,
+    speed: Speed = None,
+    model: Model = None,
+    level: Level = None,
+    image: Image = None,
+    kernel: Kernel = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
+    clock: Clock = None,
+    seed: Seed = None,
+    sets: Sets = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Copy the files that it leaves in its working directory to DIR.",
+            show_default=False,
+        ),
+    ] = None,
+    trials: Annotated[
+        int, typer.Option("--trials", metavar="N", min=1, max=1000, help="Run it N times.")
+    ] = 1,
+    limit: Annotated[
+        str, typer.Option("--limit", metavar="TIME", help="End it after this time.")
+    ] = "15min",
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the guest up.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a command or a script as root in a fresh guest, and remove the guest.
+
+    The exit status is the command's. $TARGET is the array, or all disks; each disk is
+    /dev/lab/disk1 and so on. The guest has no network to the outside.
+
+    Examples:
+        lab exec --disks 5 --speed 10MB/s -- lsblk
+        lab exec --disks 4 --level 5 -- mdadm --detail /dev/md/bench
+        lab exec --disks 3 --clock virtual --trials 3 --out out ./mine.sh --fast
+    """
+    from lab.capabilities.session import command
+    from lab.capabilities.session.model import Job, Machine
+    from lab.capabilities.session.run import Session
+    from lab.cli.display.progress import Spinner
+    from lab.core.errors import InputError
+    from lab.core.units import parse_seconds
+    from lab.core.yaml import parse_override
+
+    given = command.words_of(words or [], dashed=dashed(words or []))
+    if scenario is not None:
+        given = replace(given, scenario=scenario)
+    if keep and trials > 1:
+        raise InputError("--keep and --trials exclude each other: leave one out")
+    try:
+        seconds = parse_seconds(limit)
+    except ValueError as error:
+        raise InputError(f"--limit: {error}") from None
+    compiled = command.machine_of(
+        Machine(
+            disks=disks,
+            size=size,
+            speed=speed,
+            model=model,
+            level=level,
+            image=image,
+            kernel=kernel,
+            cpus=cpus,
+            memory=memory,
+            clock=clock,
+            seed=seed,
+        ),
+        [parse_override(text) for text in all_sets(sets)],
+        given.scenario,
+        what="exec",
+    )
+    job = Job(
+        argv=given.argv,
+        script=command.script_text(given.script) if given.script else "",
+        limit=seconds,
+        out=out,
+        trials=trials,
+        keep=keep,
+    )
+    ended = []
+    with ExitStack() as stack:
+        title = str(given.script or given.argv[0])
+        spinner = stack.enter_context(Spinner(title))
+        session = Session(
+            compiled=compiled,
+            job=job,
+            streams=not as_json,
+            say=_say,
+            progress=spinner.show,
+            begins=stack.close,
+        )
+        for one in session.run():
+            stack.close()
+            if not as_json:
+                command.print_trial(one, several=trials > 1)
+            ended.append(one)
+    if as_json:
+        print_json(command.document(ended, job, compiled.base.guest.clock.value))
+    elif ended[-1].guest:
+        guest = ended[-1].guest
+        sys.stderr.write(f"lab: the guest {guest} is up: {own_name()} ssh {guest}\n")
+    raise typer.Exit(command.status_of(ended))
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"lab: {text}\n")
+
+
+def dashed(words: list[str]) -> bool:
+    """Return whether ``--``, which the parser drops, is before these words."""
+    return "--" in sys.argv and sys.argv[sys.argv.index("--") + 1 :] == words
