@@ -91,6 +91,30 @@ class Group(TyperGroup):
         _verbatim(formatter, (self.epilog or "").splitlines())
 
 
+class ByKind(Group):
+    """A group whose command may be left out: a file, or a name, says which one it is.
+
+    Without a name, options belong to the command ``machine``.
+    """
+
+    @override
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = [self._kind(args), *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+    def _kind(self, args: list[str]) -> str:
+        from lab.plugins import catalog
+
+        if args[0].startswith("-") and "machine" in self.commands:
+            return "machine"
+        named = next((word for word in args if not word.startswith("-")), "")
+        if "matrix" in self.commands and catalog.is_matrix(named):
+            return "matrix"
+        return "scenario"
+
+
 def _verbatim(formatter: Any, lines: list[str]) -> None:
     """Write lines without wrapping, so that they can be pasted."""
     for line in lines:
@@ -100,8 +124,8 @@ def _verbatim(formatter: Any, lines: list[str]) -> None:
 class Commands(typer.Typer):
     """A typer application with this help format."""
 
-    def __init__(self, **how: Any) -> None:
-        super().__init__(cls=Group, no_args_is_help=True, rich_markup_mode=None, **how)
+    def __init__(self, cls: type[Group] = Group, **how: Any) -> None:
+        super().__init__(cls=cls, no_args_is_help=True, rich_markup_mode=None, **how)
 
     @override
     def command(self, *names: Any, **how: Any) -> Callable[[Any], Any]:
@@ -137,8 +161,8 @@ def _top(
     del version, debug
 
 
-def _group(name: str, section: str, text: str) -> Commands:
-    group = Commands(help=text)
+def _group(name: str, section: str, text: str, cls: type[Group] = Group) -> Commands:
+    group = Commands(cls=cls, help=text)
     app.add_typer(group, name=name, rich_help_panel=section)
     return group
 
@@ -146,8 +170,10 @@ def _group(name: str, section: str, text: str) -> Commands:
 scenario = _group("scenario", LOOK, "Inspect scenarios without booting a guest.")
 matrix = _group("matrix", LOOK, "Inspect matrices of scenarios, images and kernels.")
 schema = _group("schema", LOOK, "Print the JSON Schema of a file format.")
-up = _group("up", RUN, "Run a scenario and leave its guest up.")
-run = _group("run", RUN, "Run a scenario or a matrix, and remove all guests.")
+up = _group(
+    "up", RUN, "Start a guest with disks, or run a scenario and leave its guest up.", ByKind
+)
+run = _group("run", RUN, "Run a scenario or a matrix, and remove all guests.", ByKind)
 results = _group("results", RESULTS, "Show, compare and export earlier runs.")
 image = _group("image", IMAGES, "Build, import and remove guest images.")
 kernel = _group(

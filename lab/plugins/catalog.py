@@ -101,6 +101,19 @@ def image_recipe_path(name: str) -> Path:
     return _path(name, "image", image_recipes())
 
 
+def is_matrix(name: str) -> bool:
+    """Return whether a name, or a path that ends in ``.yaml``, is a matrix and no scenario.
+
+    A matrix has a line ``scenarios:``. What cannot be read is a scenario, whose reader says why.
+    """
+    if not name.endswith((".yaml", ".yml")):
+        return name in matrices() and name not in scenarios()
+    try:
+        return re.search(r"^scenarios\s*:", Path(name).read_text("utf-8"), re.MULTILINE) is not None
+    except (OSError, ValueError):
+        return False
+
+
 def _path(name: str, kind: str, known: dict[str, Path]) -> Path:
     if name.endswith((".yaml", ".yml")):
         path = Path(name)

@@ -6,9 +6,10 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from lab.core.errors import HostError
+from lab.core.errors import HostError, InputError
 from lab.host import images
 from lab.host.guest import console, snapshots
 from lab.host.guest import registry as guests
@@ -78,7 +79,7 @@ def ssh(name: str | None, command: Sequence[str], *, user: str) -> int:
     A guest in virtual time runs only while a client is connected; then it is suspended. For any
     other guest the client replaces this process.
     """
-    record = guests.find(name)
+    record = guests.find(name, enterable=True)
     argv = ssh_argv(record, command, user=user)
     if not record.unsealed:
         _await_answer(record)
@@ -130,19 +131,86 @@ def ssh_argv(record: GuestRecord, command: Sequence[str], *, user: str) -> list[
     if user == "root" and not command:
         # root's shell is chosen for a fast start of the lab's commands. Users get bash.
         terminal, command = ["-t"], ["command -v bash >/dev/null && exec bash -l || exec sh -l"]
+    return [
+        *("ssh", *terminal, *_options(record), "-p", str(record.port)),
+        f"{user}@127.0.0.1",
+        *command,
+    ]
+
+
+def _options(record: GuestRecord) -> list[str]:
+    """Return the options that OpenSSH's programs share."""
     way = []
     if network.is_other(record.pid):
         way = ["-o", f'ProxyCommand=sh -c "${_CONNECT}"', "-o", "ProxyUseFdpass=yes"]
     return [
-        *("ssh", *terminal, "-F", "none", "-p", str(record.port)),
-        *("-o", f"IdentityFile=${{{_KEY}}}"),
+        *("-F", "none", "-o", f"IdentityFile=${{{_KEY}}}"),
         *("-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"),
         *("-o", f"UserKnownHostsFile=${{{_KNOWN_HOSTS}}}"),
         *("-o", "GlobalKnownHostsFile=none", "-o", "LogLevel=ERROR"),
         *way,
-        f"{user}@127.0.0.1",
-        *command,
     ]
+
+
+def attached(record: GuestRecord, argv: Sequence[str]) -> int:
+    """Run a program of OpenSSH on this terminal; return its exit status. A guest in virtual time
+    runs meanwhile."""
+    if record.unsealed:
+        return sessions.run(record, argv, ssh_environment(record))
+    return process.attached(argv, ssh_environment(record))
+
+
+def copy(words: Sequence[str], *, user: str) -> int:
+    """Copy files into a guest or out of it; the last word is the target, and a guest's path is
+    ``GUEST:PATH``, or ``:PATH`` if one guest is up. Return scp's exit status."""
+    names = {word.partition(":")[0] for word in words if _is_remote(word)}
+    if len(words) < 2 or len(names) != 1 or len({_is_remote(w) for w in words[:-1]}) != 1:
+        raise InputError(
+            "expected files, and a path in a guest as GUEST:PATH, on one side",
+            hint="lab cp mine.sh :/srv/; lab cp g1a2b3c:/var/log/syslog .",
+        )
+    if _is_remote(words[0]) == _is_remote(words[-1]):
+        raise InputError("one side is in the guest, the other one is not: leave out one GUEST:")
+    record = guests.find(names.pop() or None, enterable=True)
+    given = [f"{user}@127.0.0.1:{word.partition(':')[2]}" if _is_remote(word) else _local(word)
+             for word in words]  # fmt: skip
+    return attached(record, ["scp", "-q", "-r", *_options(record), "-P", str(record.port), *given])
+
+
+def _is_remote(word: str) -> bool:
+    """Return whether a word of ``lab cp`` is in a guest, as for scp: a colon before any slash."""
+    name, colon, _ = word.partition(":")
+    return bool(colon) and "/" not in name
+
+
+def _local(word: str) -> str:
+    """Return a path of the host in a form that scp reads neither as an option nor as a host."""
+    return word if word.startswith(("/", "./", "../")) else f"./{word}"
+
+
+def ssh_config(name: str | None) -> str:
+    """Return a guest's part of a configuration of OpenSSH (``ssh_config(5)``)."""
+    record = guests.find(name, enterable=True)
+    lines = [
+        "HostName 127.0.0.1",
+        f"Port {record.port}",
+        "User root",
+        f"IdentityFile {_quoted(keys.lab_key_path())}",
+        "IdentitiesOnly yes",
+        f"UserKnownHostsFile {_quoted(record.path / 'known_hosts')}",
+        "GlobalKnownHostsFile none",
+        "StrictHostKeyChecking yes",
+        "LogLevel ERROR",
+    ]
+    if network.is_other(record.pid):
+        command = shlex.join(entering(record.port, record.pid)).replace("%", "%%")
+        lines += [f"ProxyCommand {command}", "ProxyUseFdpass yes"]
+    return f"Host {record.id}\n" + "".join(f"  {line}\n" for line in lines)
+
+
+def _quoted(path: Path) -> str:
+    text = str(path).replace("%", "%%").replace('"', '\\"')
+    return f'"{text}"'
 
 
 def console_text(name: str | None, *, follow: bool) -> Iterator[str]:

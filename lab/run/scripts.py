@@ -10,14 +10,11 @@ from typing import Final
 
 from lab.compile.cell.procedure import named_disks
 from lab.core.errors import ToolError
-from lab.host.guest.registry import GuestRecord
 from lab.host.guest.ssh.connection import GuestConnection
-from lab.host.guest.virtual import sessions
-from lab.host.system import process, tars
+from lab.host.system import tars
 from lab.model.execution.procedure import words
 from lab.model.scenario.document import Cell
 from lab.plugins.disks._shared import guest_path
-from lab.run.guests import ssh_argv, ssh_environment
 
 _SCRIPT: Final = "/var/lib/lab/script"
 _PACKED: Final = "/var/tmp/lab-files.tar"  # noqa: S108  in the guest
@@ -31,17 +28,13 @@ def stable_names(cell: Cell) -> str:
         f' SYMLINK+="lab/{serial} lab/disk{number} disk/by-id/lab-{serial}"'
         for number, (serial, disk) in enumerate(cell.each_disk, 1)
     ]
-    written = words("printf", "%s\\n", *rules)
-    return f"{named_disks(cell).script}\n{written} >{_RULES}\n" if rules else "mkdir -p /dev/lab\n"
-
-
-def attached(record: GuestRecord, command: Sequence[str], *, user: str = "root") -> int:
-    """Run a command in a guest, on this terminal; return its exit status. A guest in virtual time
-    runs meanwhile."""
-    argv, environment = ssh_argv(record, command, user=user), ssh_environment(record)
-    if record.unsealed:
-        return sessions.run(record, argv, environment)
-    return process.attached(argv, environment)
+    aliases = [
+        words("ln", "-sfn", path, alias)
+        for serial, disk in cell.each_disk
+        if (path := guest_path(disk, serial)) != (alias := f"/dev/disk/by-id/lab-{serial}")
+    ]
+    written = words("printf", r"%s\n", *rules) + f" >{_RULES}"
+    return "\n".join([named_disks(cell).script, *aliases, *([written] if rules else [])]) + "\n"
 
 
 def prepared(

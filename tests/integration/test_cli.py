@@ -263,7 +263,7 @@ def test_help_has_sections_of_what_a_person_wants_to_do(cli: Cli) -> None:
     assert heads == ["Options", *SECTIONS, "Examples"]
     below = said.partition("\nGuests:\n")[2].partition("\n\n")[0]
     assert [line.split()[0] for line in below.splitlines() if line[2] != " "] == [
-        *("ps", "ssh", "console", "down", "gc")
+        *("ps", "ssh", "console", "down", "gc", "cp", "ssh-config")
     ]
 
 

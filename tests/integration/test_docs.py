@@ -22,6 +22,7 @@ import typer.main
 from ruamel.yaml import YAML
 
 from docs.make_reference import pages
+from lab.cli.app import ByKind
 from lab.cli.commands import app
 from lab.run.plan import _NEW
 from tests import kept
@@ -59,6 +60,8 @@ GUESTS = (
     "doctor",
     "cluster",
     "exec",
+    "cp",
+    "ssh-config",
 )
 """Commands that boot or depend on this host's guests: they are only parsed."""
 OTHERS = ("make", "git", "cd", "export", "sudo")
@@ -98,6 +101,8 @@ def parse(words: Sequence[str]) -> None:
     if rest == ["--install-completion"]:
         return
     while hasattr(command, "commands"):
+        if isinstance(command, ByKind) and rest[0] not in command.commands:
+            rest = [command._kind(rest), *rest]
         name, rest, command = rest[0], rest[1:], command.commands[rest[0]]
     command.make_context(name, rest)
 

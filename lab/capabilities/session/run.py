@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from lab.capabilities.session.logic import workloads_of
 from lab.capabilities.session.model import WORK, Ended, Job
@@ -18,14 +19,14 @@ from lab.core.errors import ToolError, TroubleError
 from lab.core.yaml import written
 from lab.host import images
 from lab.host.guest import registry
-from lab.host.system import clock, tars
+from lab.host.system import clock, keys, tars
 from lab.model.execution.events import Event
 from lab.model.result.document import Outcome
 from lab.model.scenario.guest import Clock
 from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
 from lab.plugins.workloads.command import MARK
-from lab.run import execute, scripts
+from lab.run import execute, guests, scripts
 from lab.run.guest_pool import GuestPool, PooledGuest
 from lab.run.options import RunOptions
 
@@ -75,7 +76,9 @@ class Session:
         if self.streams:
             limited = ["timeout", "-k", "10", f"{job.limit:g}", "sh", "-c", f"'{_quoted(line)}'"]
             self.begins()
-            status = scripts.attached(loan.visit.record, limited)
+            status = guests.attached(
+                loan.visit.record, guests.ssh_argv(loan.visit.record, limited, user="root")
+            )
             registry.require_alive(loan.visit.record)  # ssh's own status does not tell
             done = Ended(
                 trial=trial, seed=seed, status=status, seconds=clock.now() - began, shown=True
@@ -146,6 +149,51 @@ class Session:
                     files=_unpacked(packed, _place(job, trial)) if job.out else (),
                     guest=done.kept or "",
                 )
+
+
+def started(
+    compiled: Compiled, say: Callable[[str], None], progress: images.Progress
+) -> registry.GuestRecord:
+    """Start a guest with its disks, which stays up; its disks have names of the same kind in both
+    clocks, also after a reboot."""
+    options = RunOptions(keep=True, workloads=False)
+    with TemporaryDirectory(prefix="lab-up-") as place:
+        path = Path(place) / compiled.path.name
+        path.write_text(written(compiled.document.data), encoding="utf-8")
+        done = execute.run_scenario(
+            replace(compiled, path=path),
+            texts=(),
+            out=Path(place),
+            options=options,
+            executor=execute.LocalExecutor(options=options, watch=_unwatched, say=say),
+            resume=None,
+            progress=progress,
+            ready=lambda _run, _platform: None,
+        )
+    assert done.kept is not None
+    record = registry.find(done.kept)
+    naming = scripts.stable_names(compiled.base)
+    guests.attached(record, guests.ssh_argv(record, [naming], user="root"))
+    return record
+
+
+def facts_of(record: registry.GuestRecord, compiled: Compiled) -> dict[str, Any]:
+    """Return what other programs need to use a guest."""
+    return {
+        "id": record.id,
+        "image": record.image,
+        "clock": compiled.base.guest.clock.value,
+        "port": record.port,
+        "pid": record.pid,
+        "key": str(keys.lab_key_path()),
+        "known_hosts": str(record.path / "known_hosts"),
+        "array": record.target if compiled.base.array else None,
+        "disks": [
+            {"name": f"/dev/lab/disk{number}", "serial": serial, "size": disk.size}
+            for number, (serial, disk) in enumerate(compiled.base.each_disk, 1)
+        ],
+        "network": "none",
+    }
 
 
 def _unwatched(_guest: str, _event: Event | None) -> None:

@@ -307,7 +307,7 @@ def _go(
     elif how.workloads:
         print_result(done.store, done.result, scenario=name)
     if done.kept and not as_json:
-        _say_kept(done.kept)
+        say_kept(done.kept)
     raise typer.Exit(exit_status(done))
 
 
@@ -322,7 +322,8 @@ def exit_status(done: Done) -> int:
     return EXIT_REFUTED if refuted or failed else EXIT_DONE
 
 
-def _say_kept(guest: str) -> None:
+def say_kept(guest: str) -> None:
+    """Print how to use a guest that stays up."""
     from lab.host.guest import registry as guests
 
     record = guests.find(guest)
@@ -330,10 +331,13 @@ def _say_kept(guest: str) -> None:
     lines = {
         f"{lab} ssh {guest}": "to open a shell",
         f"{lab} ssh {guest} -- cat /proc/mdstat": "to run one command",
+        f"{lab} cp FILE {guest}:/srv/": "to copy a file into it; from it the other way round",
         f"{lab} down {guest}": "to remove it",
     }
     width = max(len(command) for command in lines)
-    typer.echo(f"The guest {guest} is up with its array on {record.target}.")
+    disks = not record.target or record.target.startswith("/dev/disk/")
+    what = "its bare disks" if disks else f"its array on {record.target}"
+    typer.echo(f"The guest {guest} is up with {what}. It has no network to the outside.")
     if record.unsealed:
         typer.echo("Its clock is virtual: the guest is suspended while nobody is logged in.")
     for command, what in lines.items():

@@ -12,8 +12,9 @@ import typer
 from typing_extensions import override
 
 from lab.cli import completion
-from lab.cli.app import RUN, Command, app
-from lab.cli.options import Clock, Json, Seed, Sets, all_sets, own_name, print_json
+from lab.cli.app import GUESTS, LOOK, RUN, Command, app, up
+from lab.cli.commands import matrices, scenarios
+from lab.cli.options import Clock, GuestName, Json, Seed, Sets, all_sets, own_name, print_json
 
 Disks = Annotated[
     int | None,
@@ -217,6 +218,134 @@ def exec_(
         guest = ended[-1].guest
         sys.stderr.write(f"lab: the guest {guest} is up: {own_name()} ssh {guest}\n")
     raise typer.Exit(command.status_of(ended))
+
+
+@up.command("machine")
+def up_machine(
+    disks: Disks = None,
+    size: Size = None,
+    speed: Speed = None,
+    model: Model = None,
+    level: Level = None,
+    image: Image = None,
+    kernel: Kernel = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
+    clock: Clock = None,
+    seed: Seed = None,
+    sets: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Start a guest with disks, without a scenario's file. The word `machine` may be left out.
+
+    Examples:
+        lab up machine --disks 6 --size 4TB --model hdd_7200 --clock virtual
+        lab up machine --disks 4 --level 5
+    """
+    from lab.capabilities.session import command
+    from lab.capabilities.session.model import Machine
+    from lab.capabilities.session.run import facts_of, started
+    from lab.cli.commands.running import say_kept
+    from lab.cli.display.progress import Spinner
+    from lab.core.yaml import parse_override
+
+    compiled = command.machine_of(
+        Machine(
+            disks=disks,
+            size=size,
+            speed=speed,
+            model=model,
+            level=level,
+            image=image,
+            kernel=kernel,
+            cpus=cpus,
+            memory=memory,
+            clock=clock,
+            seed=seed,
+        ),
+        [parse_override(text) for text in all_sets(sets)],
+        None,
+        what="up",
+    )
+    with Spinner("a guest") as spinner:
+        record = started(compiled, _say, spinner.show)
+    facts = facts_of(record, compiled)
+    if as_json:
+        print_json(facts)
+        return
+    for disk in facts["disks"]:
+        typer.echo(f"{disk['name']}  {format_disk(disk['size'])}")
+    say_kept(record.id)
+
+
+def format_disk(size: int) -> str:
+    """Return a disk's size."""
+    from lab.core.units import format_size
+
+    for factor, unit in ((10**12, "TB"), (10**9, "GB")):
+        if size % (factor // 10) == 0 and size >= factor:
+            return f"{size / factor:g} {unit}"
+    return format_size(size)
+
+
+@app.command(rich_help_panel=LOOK)
+def check(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME…",
+            help="Scenarios and matrices: names, or paths of .yaml files.",
+            autocompletion=completion.scenario_names,
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Check scenarios, or a matrix. Nothing is booted.
+
+    Examples:
+        lab check my-own.yaml
+        lab check nightly
+    """
+    from lab.plugins import catalog
+
+    if len(names) == 1 and catalog.is_matrix(names[0]):
+        matrices.check(names[0], as_json)
+    else:
+        scenarios.check(names, as_json)
+
+
+@app.command(rich_help_panel=GUESTS)
+def cp(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE… TARGET",
+            help="Files or directories, and where they go. A path in a guest is GUEST:PATH, or"
+            " :PATH if one guest is up.",
+        ),
+    ],
+) -> None:
+    """Copy files into a guest, or out of it, as root.
+
+    Examples:
+        lab cp mine.sh :/srv/
+        lab cp g1a2b3c:/var/log/syslog .
+    """
+    from lab.run.guests import copy
+
+    raise typer.Exit(copy(words, user="root"))
+
+
+@app.command("ssh-config", rich_help_panel=GUESTS)
+def ssh_config(guest: GuestName = None) -> None:
+    """Print a guest's part of a configuration of OpenSSH, for rsync, Ansible or an editor.
+
+    Examples:
+        lab ssh-config > guest.config
+    """
+    from lab.run.guests import ssh_config
+
+    typer.echo(ssh_config(guest), nl=False)
 
 
 def _say(text: str) -> None:

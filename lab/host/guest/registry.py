@@ -269,13 +269,23 @@ def is_off(record: GuestRecord) -> bool:
     return bool(record.pid) and not record.owner_pid and not is_alive(record)
 
 
-def find(name: str | None, *, or_off: bool = False) -> GuestRecord:
+def find(name: str | None, *, or_off: bool = False, enterable: bool = False) -> GuestRecord:
     """Return the running guest with that id or scenario; without a name, the only one.
 
     ``or_off``: a guest that is off is found too. Otherwise the error says that it is off.
+    ``enterable``: guests without SSH, as sealed ones, are not found; without a name, neither are
+    those that a worker uses.
     """
     asked = [r for r in every() if name is None or name in (r.id, r.scenario)]
     records = [r for r in asked if is_alive(r) or (or_off and is_off(r))]
+    if enterable:
+        closed = [r for r in records if not r.port and is_owned(r)]
+        records = [r for r in records if name is not None or not is_owned(r)]
+        if closed and name is not None:
+            raise InputError(
+                f"the guest '{closed[0].id}' cannot be entered: it runs sealed, in virtual time",
+                hint=f"a guest with SSH: lab up scenario {closed[0].scenario} --clock virtual",
+            )
     if not records and (off := [r for r in asked if is_off(r)]):
         one = off[-1]
         ended = "rebooted or powered off" if one.unsealed else "powered off"
