@@ -168,7 +168,7 @@ def outcome(name: str, **more: object) -> Outcome:
     changes = {
         key: more.pop(key)
         for key in list(more)
-        if key in ("freshness", "destructive", "fallback", "uses_stale")
+        if key in ("freshness", "destructive", "fallback", "uses_stale", "moves_data")
     }
     facts: dict[str, object] = {"assembled": True, "mounted": 1, "files": 5}
     return Outcome(attempt=replace(attempt, **changes), **{**facts, **more})  # type: ignore[arg-type]
@@ -239,6 +239,19 @@ def test_no_command_writes_to_a_given_disk_but_the_attempt() -> None:
         assert not step.command.startswith(
             ("mkfs", "fsck", "e2fsck", "mdadm --create", "mdadm --zero")
         )
+
+
+@pytest.mark.parametrize(
+    "change", [{"moves_data": True}, {"written": {"a": (Extent(at=0, length=5 * MIB),)}}]
+)
+def test_what_changes_data_is_run_on_copies_only(change: dict[str, object]) -> None:
+    found = full_report().diagnosis
+    report = answer.report(found, judge.rank([outcome("--assemble", **change)]))
+    commands = [step.command for step in report.steps]
+    assert "mdadm --assemble COPY-a" in commands
+    assert not any(c.startswith("mdadm --assemble") and "/dev/disk" in c for c in commands)
+    copied = next(n for n, c in enumerate(commands) if c.startswith("ddrescue") and "COPY-a" in c)
+    assert copied < commands.index("mdadm --assemble COPY-a")
 
 
 def test_the_mail_has_no_serial_numbers() -> None:

@@ -26,6 +26,8 @@ from lab.core.units import MIB, format_size
 
 _EDGE: Final = 256
 """MiB at each end of a disk that are saved first: superblocks, bitmaps, the data's beginning."""
+_SMALL: Final = 4 * MIB
+"""More bytes than superblocks, bitmaps and bad-block logs take: the attempt has changed data."""
 
 
 def report(diagnosis: Diagnosis, ranking: Sequence[Ranked]) -> Report:
@@ -132,8 +134,19 @@ def _steps(diagnosis: Diagnosis, best: Outcome | None, name: Callable[[str], str
                 )
             )
     devices["backup"] = "BACKUP-FILE"
+    total = sum(e.length for extents in best.written.values() for e in extents)
+    if attempt.moves_data or total > _SMALL:
+        for key in attempt.parts:
+            steps.append(
+                Step(
+                    text="The next mdadm command changes data and cannot be undone. Run it on"
+                    f" copies only: copy all of {parts[key].path} to a disk that is not smaller.",
+                    command=f"ddrescue -d -f {devices[key]} COPY-{key} COPY-{key}.map",
+                    writes=f"the disk COPY-{key}, all of it",
+                )
+            )
+            devices[key] = f"COPY-{key}"
     for command in attempt.commands:
-        total = sum(e.length for extents in best.written.values() for e in extents)
         measured = ", ".join(
             f"{name(key)}: {_extents(best.written.get(key, ()))}" for key in attempt.parts
         )

@@ -287,14 +287,24 @@ def _starts(parts: Sequence[Part], seen: Mapping[str, Sequence[Seen]]) -> list[t
         for one in seen[part.name]:
             if one.kind != "primary":
                 continue
-            begin = one.at - min(one.system)
-            if begin >= 0 and (begin == 0 or begin % 4096 == 0):
-                found[begin, 0] = found.get((begin, 0), 0) + 1
+            for inside in _insides(min(one.system), len(parts)):
+                begin = one.at - inside
+                if begin >= 0 and begin % 4096 == 0:
+                    found[begin, 0] = found.get((begin, 0), 0) + 1
         for begin in lvm:
             if begin >= 0:  # mdadm's data offset; the first extent of LVM is at 1 MiB
                 found[begin, MIB] = found.get((begin, MIB), 0) + 1
-    ordered = sorted(found, key=lambda key: -found[key])
-    return ordered[:6]
+    # mdadm's own offsets are whole MiB, or 0 in the versions at the end.
+    return sorted(found, key=lambda key: (key[0] % MIB != 0, -found[key], key[0]))[:6]
+
+
+def _insides(place: int, disks: int) -> set[int]:
+    """Return the offsets on a member at which an array byte can be, for all chunks."""
+    found = {place}
+    for chunk in _CHUNKS:
+        for data in range(1, disks + 1):
+            found.add(place // chunk // data * chunk + place % chunk)
+    return found
 
 
 def _shapes(disks: int, begin: int, size: int) -> Iterator[Shape]:

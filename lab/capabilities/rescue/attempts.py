@@ -24,6 +24,7 @@ BACKUP: Final = "{backup}"
 MOST: Final = 20
 _SETS: Final = 4
 """Most sets of old members that are tried with ``--force``."""
+MOVES: Final = "data: the reshape goes on, although --readonly is given, and cannot be undone"
 SUPERBLOCKS: Final = "the superblocks of the members (their event counts)"
 RAID5_LAYOUTS: Final = (
     *("left-asymmetric", "right-asymmetric", "left-symmetric", "right-symmetric"),
@@ -76,6 +77,7 @@ def _of_array(prefix: str, array: Array, *, backup: bool) -> list[Attempt]:
                 uses_stale=tuple(member.part for member in members if member.stale),
                 freshness=min((member.events for member in members), default=0),
                 fallback=bool(more.pop("fallback", False)),
+                moves_data=bool(more.pop("moves", False)),
                 why=str(more.pop("why", "")),
             )
         )
@@ -87,7 +89,8 @@ def _of_array(prefix: str, array: Array, *, backup: bool) -> list[Attempt]:
                 "assemble with the backup file",
                 everybody,
                 f"--backup-file={BACKUP} ",
-                writes="the section that the backup file holds, and the superblocks",
+                writes=MOVES,
+                moves=True,
             )
         add("frozen", "assemble and leave the reshape where it is", everybody, "--freeze-reshape ")
         add("assemble", "assemble", everybody)
@@ -97,11 +100,19 @@ def _of_array(prefix: str, array: Array, *, backup: bool) -> list[Attempt]:
             everybody,
             "--invalid-backup --backup-file=/tmp/none ",
             fallback=True,
-            writes=SUPERBLOCKS,
+            moves=True,
+            writes=MOVES,
             why="the section that was being moved may be corrupt",
         )
         add("force-frozen", "force, and leave the reshape", everybody, "--force --freeze-reshape ")
-        add("revert", "revert the reshape", everybody, "--update=revert-reshape ", fallback=True)
+        add(
+            "revert",
+            "revert the reshape",
+            everybody,
+            "--update=revert-reshape ",
+            fallback=True,
+            moves=True,
+        )
         return found
     if len(fresh) >= needed(shape):
         if lost:

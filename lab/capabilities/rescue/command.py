@@ -59,6 +59,12 @@ def rescue(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the answer as a page.")
     ] = None,
+    image: Annotated[
+        str,
+        typer.Option(
+            "--image", metavar="NAME", help="Guest image with the kernel and mdadm of the attempts."
+        ),
+    ] = "rescue",
     drill: Annotated[
         str | None,
         typer.Option("--drill", metavar="NAME", help="Make a broken array to learn on, here."),
@@ -86,7 +92,7 @@ def rescue(
     if drill is not None:
         if disks or examine:
             raise InputError("--drill makes its own disks: give no others")
-        _drill(drill, seed)
+        _drill(drill, seed, image)
         return
     if examine is not None:
         if disks:
@@ -102,6 +108,7 @@ def rescue(
             hashes=run.known_hashes(known) if known else {},
             copy_to=copy_to,
             sector=sector,
+            image=image,
             only=0 if diagnose else run.MOST,
         )
         report = run.rescue(disks, options, _say)
@@ -114,11 +121,11 @@ def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-def _drill(name: str, seed: int) -> None:
+def _drill(name: str, seed: int, image: str) -> None:
     from lab.capabilities.rescue import run
 
     place = Path(f"drill-{name}-{seed}")
-    made = run.practice(name, seed, place, _say)
+    made = run.practice(name, seed, place, _say, image)
     given = " ".join(str(image) for image in made.images)
     lines = [
         f"{len(made.images)} images of a broken array are in {place}: {made.drill.title}.",

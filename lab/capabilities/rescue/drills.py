@@ -112,6 +112,8 @@ down() { umount /mnt/f; }
 stop() { mdadm --wait-clean $md || true; mdadm --stop $md; }
 idle() { mdadm --wait $md || true; mdadm --wait-clean $md || true; }
 throttle() { echo $1 >/sys/block/md0/md/sync_speed_max; echo $1 >/sys/block/md0/md/sync_speed_min; }
+# bump MEMBER: more events; a degraded array takes back those of clean and dirty
+bump() { echo ${2:-}writemostly >/sys/block/md0/md/dev-${1#/dev/}/state; sleep 1; }
 # until PERCENT: a reshape is so far
 until_percent() {
   n=0
@@ -127,6 +129,17 @@ until_percent() {
     sleep 0.1
   done
   cat /proc/mdstat
+  return 1
+}
+# until_moved: mdadm has moved the first of the sections that it copies to the backup file
+until_moved() {
+  n=0
+  while [ $n -lt 300 ]; do
+    throttle 3000 # mdadm sets its own
+    [ "$(cat /sys/block/md0/md/suspend_lo)" = 0 ] || return 0
+    n=$((n + 1))
+    sleep 0.2
+  done
   return 1
 }
 """
@@ -170,7 +183,7 @@ def _one_behind(seed: int) -> Drill:
     script = (
         f"{_made(c)}down; sleep 1\n"
         f"dd if=$d{last} of=/tmp/sb bs=4k skip=1 count=1 2>/dev/null\n"
-        "up; touch /mnt/f/x; sync; rm /mnt/f/x; down; stop\n"
+        f"bump $d{(last + 1) % c.disks}; stop\n"
         f"dd of=$d{last} if=/tmp/sb bs=4k seek=1 count=1 conv=notrunc oflag=direct 2>/dev/null\n"
     )
     return _drill("one-behind", "a member missed the last update", c, script)
@@ -188,11 +201,11 @@ def _far_behind(seed: int) -> Drill:
 
 def _two_lost(seed: int) -> Drill:
     c = _choice(seed)
-    first, second = c.dice.sample(range(c.disks), 2)
+    first, second, other = c.dice.sample(range(c.disks), 3)
     script = (
         f"{_made(c, put=BEFORE)}mdadm $md -f $d{first}; put {AFTER}; down; idle\n"
         f"dd if=$d{second} of=/tmp/sb bs=4k skip=1 count=1 2>/dev/null\n"
-        "for n in 1 2 3; do up; touch /mnt/f/x; rm /mnt/f/x; down; idle; done; stop\n"
+        f"for n in 1 2 3; do bump $d{other}; bump $d{other} -; done; stop\n"
         f"dd of=$d{second} if=/tmp/sb bs=4k seek=1 count=1 conv=notrunc oflag=direct 2>/dev/null\n"
     )
     return _drill("two-lost", "two of RAID 5 failed, the first long ago", c, script)
@@ -309,12 +322,12 @@ def _backup(name: str, *, kept: bool) -> Callable[[int], Drill]:
     def made(seed: int) -> Drill:
         c = replace(_choice(seed, 3, 4), chunk=64)
         # 0.90 cannot move its data, so that the critical section is copied to a file.
-        first = _made(c, more="-e0.90")
+        first = _made(c, more="-e0.90 -z 61440")
         script = (
             f"{first}down; mkdir -p /tmp/b; mke2fs -q /dev/vdd; mount /dev/vdd /tmp/b\n"
             "throttle 3000\n"
-            "mdadm --grow $md -c128 --backup-file=/tmp/b/backup; "
-            f"until_percent {c.dice.randint(15, 60)}\n"
+            "mdadm --grow $md -c128 --backup-file=/tmp/b/backup\n"
+            f"until_moved; sleep {c.dice.random() * 2:.1f}\n"
             "sync -f /tmp/b\n"
         )
         words = "its backup file is here" if kept else "its backup file is lost"

@@ -40,6 +40,7 @@ def _key(outcome: Outcome, newest: int) -> tuple[float, ...]:
         -outcome.unreadable,
         outcome.files,
         not attempt.fallback,
+        not attempt.moves_data,
         not attempt.destructive,
         not attempt.writes,
         attempt.arrangement.score if attempt.arrangement else 1.0,

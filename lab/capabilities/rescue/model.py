@@ -157,6 +157,8 @@ class Attempt:
     """The smallest event count of its members; 0: unknown."""
     arrangement: Arrangement | None = None
     why: str = ""
+    moves_data: bool = False
+    """A reshape goes on, although ``--readonly`` is given: it cannot be undone."""
     fallback: bool = False
     """Something of the array's newest state is left out: a journal, a reshape's backup."""
 

@@ -58,15 +58,17 @@ class Options:
     copy_to: Path | None = None
     only: int = attempts.MOST
     sector: int = 512
+    image: str = IMAGE
+    """Guest image: its kernel and mdadm make the attempts."""
     maps: Mapping[str, Path] = field(default_factory=dict)
 
 
-def image() -> Image:
+def image(name: str) -> Image:
     """Return the guest image; ``InputError``: it was not built yet."""
-    found = store.find_newest(IMAGE)
+    found = store.find_newest(name)
     if found is None:
         raise InputError(
-            f"the image '{IMAGE}' is not built yet", hint=f"build it: lab image build {IMAGE}"
+            f"the image '{name}' is not built yet", hint=f"build it: lab image build {name}"
         )
     return found
 
@@ -186,7 +188,7 @@ def tried(
     say: Say,
 ) -> list[Outcome]:
     """Return the outcome of each attempt."""
-    guest = image()
+    guest = image(options.image)
     waiting = list(enumerate(chosen, 1))
     done: dict[int, Outcome] = {}
     alone = False
@@ -335,7 +337,7 @@ def _copied(
         raise InputError(f"--copy-to: '{options.copy_to}' is not empty")
     out = work / "out.tar"
     _sparse(out, sum(disk.size for disk in disks))
-    _batch(image(), disks, found, [(1, attempt)], options, work, copy=out)
+    _batch(image(options.image), disks, found, [(1, attempt)], options, work, copy=out)
     files.make_directory(options.copy_to)
     # GNU tar as an ordinary user's program: names that leave the directory are refused by it.
     words = ("tar", "-x", "-f", str(out), "-C", str(options.copy_to), "--no-same-owner")
@@ -416,7 +418,7 @@ class Graded:
         return not self.wrong and self.right > 0 and not self.report.hopeless
 
 
-def practice(name: str, seed: int, place: Path, say: Say) -> Practice:
+def practice(name: str, seed: int, place: Path, say: Say, guest: str = IMAGE) -> Practice:
     """Make a drill's images in a directory."""
     if name not in drills.DRILLS:
         raise InputError(f"there is no drill '{name}'", hint=f"drills: {', '.join(drills.DRILLS)}")
@@ -437,7 +439,7 @@ def practice(name: str, seed: int, place: Path, say: Say) -> Practice:
         names = "; ".join(f"echo d{n}=$(disk 1 {n})" for n in range(drill.members))
         script = f"{library}({names}) >>/tmp/lib\nitem made 900 '{quoted}'"
         say(f"making the drill '{name}' with seed {seed}")
-        told = overlays.run(image(), script, drives=drives, work=work, seconds=1200, more=more)
+        told = overlays.run(image(guest), script, drives=drives, work=work, seconds=1200, more=more)
         if "made" not in told or told["made"].status:
             why = told["made"].output[-1500:] if "made" in told else "it did not end"
             raise HostError(f"the drill '{name}' could not be made: {why}")

@@ -153,7 +153,10 @@ def disk_usage(path: Path) -> int:
 
 
 def in_memory(data: bytes) -> int:
-    """Return a descriptor of a file in memory with the data and zeros up to a whole sector."""
+    """Return a descriptor of a file in memory, for reading: the data, zeros up to a sector."""
     descriptor = os.memfd_create("data", os.MFD_CLOEXEC)
-    os.write(descriptor, data + bytes(-len(data) % 512))
-    return descriptor
+    try:
+        os.write(descriptor, data + bytes(-len(data) % 512))
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(descriptor)
