@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from lab.compile.cell.fault_times import before, begun, cut_short
 from lab.compile.cell.metrics import COUNTS, SHAPES, has_shape, metrics_of
+from lab.compile.cell.samples import metrics_of_samples, values_of_samples
+from lab.compile.cell.samples import traces as samples_over_time
 from lab.compile.guest.seeds import of_trial
 from lab.compile.guest.virtual_time import is_sealed
 from lab.core.base import KEPT
@@ -17,7 +20,7 @@ from lab.core.errors import ToolError
 from lab.core.steady_state import RANGE, SLOPE, Window
 from lab.core.units import KIB
 from lab.model.execution.procedure import UNREST
-from lab.model.plugin import InRounds, Keeper, Sampled, Traced
+from lab.model.plugin import InRounds, Keeper, Sampled, Trace, Traced
 from lab.model.result.document import MemberCounters
 from lab.model.result.measurement import (
     AT_REST,
@@ -71,7 +74,8 @@ def measured(
         if workload.name not in cut:
             trials = _trials(cell, number, raw)
             few = {u.metric for u in _unsupported(cell, number, raw)}
-            every = tool.measures(catalog.parameters_of(workload))
+            own = tool.measures(catalog.parameters_of(workload))
+            every = (*own, *metrics_of_samples(workload))
             metrics = [m for m in every if m.name not in few]
             found += _each(workload.name, metrics, trials)
             wrong += _left_out(workload.name, metrics, trials)
@@ -85,12 +89,15 @@ def measured(
 
 def _trials(cell: Cell, number: int, raw: Mapping[str, str]) -> list[Mapping[str, float]]:
     """Return the metrics of each trial of a workload."""
-    name, tool = cell.workloads[number].name, catalog.workload(cell.workloads[number].tool)
+    workload = cell.workloads[number]
+    name, tool = workload.name, catalog.workload(workload.tool)
     found: list[Mapping[str, float]] = []
     for trial in range(1, cell.trials + 1):
         parameters = catalog.parameters_of(of_trial(cell, trial).workloads[number])
         try:
-            found.append(tool.parse(parameters, outputs_of(raw, f"{name}.{trial}")))
+            values = tool.parse(parameters, outputs_of(raw, f"{name}.{trial}"))
+            sampled = values_of_samples(workload, raw.get(f"{name}.{trial}.after.txt", ""))
+            found.append({**values, **sampled})
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ToolError(
                 f"the output of {name}, trial {trial}, has numbers that make no sense:"
@@ -312,18 +319,20 @@ def _component_of(checks: Sequence[Check]) -> str:
 
 
 def series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
-    """Return each workload's speed over time, if its tool records it; skip unreadable ones."""
+    """Return each workload's speed over time, if its tool records it, and its samples; skip
+    unreadable ones."""
     found: list[Series] = []
-    for workload in cell.workloads:
+    for number, workload in enumerate(cell.workloads):
         tool = catalog.workload(workload.tool)
-        if not isinstance(tool, Traced):
-            continue
-        parameters = catalog.parameters_of(workload)
         for trial in range(1, cell.trials + 1):
-            try:
-                traces = tool.series(parameters, outputs_of(raw, f"{workload.name}.{trial}"))
-            except ToolError:
-                continue
+            parameters = catalog.parameters_of(of_trial(cell, trial).workloads[number])
+            tag = f"{workload.name}.{trial}"
+            traces: dict[tuple[str, str], Trace] = {}
+            with suppress(ToolError):
+                if isinstance(tool, Traced):
+                    traces |= tool.series(parameters, outputs_of(raw, tag))
+            with suppress(ToolError):
+                traces |= samples_over_time(workload, raw.get(f"{tag}.after.txt", ""))
             found += [
                 Series(
                     workload=workload.name,

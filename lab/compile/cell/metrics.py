@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
+from lab.compile.cell.samples import metrics_of_samples
 from lab.model.result.measurement import COUNTERS, SHAPE, Metric
 from lab.model.scenario.document import Cell, Workload
 from lab.model.scenario.fault import Fault
@@ -47,7 +48,8 @@ def own_metrics(named: Workload | Fault) -> dict[str, Metric]:
     plug-in does not exist."""
     if isinstance(named, Workload):
         missing = catalog.missing_plugin("workloads", named.tool)
-        found = () if missing else _measures(named)
+        own = () if missing else _measures(named)
+        found: Sequence[Metric] = (*own, *metrics_of_samples(named))
     else:
         missing = catalog.missing_plugin("faults", named.fault)
         found = () if missing else (*COMMON, *catalog.fault_kind(named.fault).metrics)

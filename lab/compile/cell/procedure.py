@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from lab.compile.cell import samples
 from lab.compile.cell.fault_times import cut_short, in_order
 from lab.compile.cell.faults import FILE, fault_steps, scene_of
 from lab.compile.cell.rest import SHORT_REST, drain, rest_before
@@ -135,12 +136,17 @@ def _timed(
     return Timed(
         workload=workload.name,
         trial=trial,
-        before=f"{rest.script}\n{_counters(cell)}{rest.report}",
+        before=f"{rest.script}\n{_counters(cell)}{rest.report}{_sampling(cell, workload)}",
         script=tool.script(catalog.parameters_of(workload), target),
-        after=_counters(cell),
+        after=_counters(cell) + samples.end(workload),
         timeout=cell.timeout + longer,
         expected_seconds=None if expected is None else expected + rest.expected,
     )
+
+
+def _sampling(cell: Cell, workload: Workload) -> str:
+    lines = samples.begin(workload, target_of(cell).partition(" ")[0] or "/")
+    return f"\n{lines}" if lines else ""
 
 
 def _with_faults(cell: Cell, timed: Timed, guest_directory: str) -> Iterator[Step]:

@@ -111,12 +111,12 @@ class Prediction(Model):
 
 
 class Series(Model):
-    """Speed of one trial of a workload over time."""
+    """Speed of one trial of a workload over time, or one of its samples."""
 
     workload: str
     trial: int
     direction: str
-    """read, write or trim."""
+    """read, write or trim; of a sample its name."""
     unit: str
     seconds: tuple[float, ...]
     """Since the workload's start; the end of each value's time span."""

@@ -7,6 +7,7 @@ in ``lab.model.scenario.array`` and ``lab.model.scenario.filesystem``, and are e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
@@ -274,6 +275,30 @@ def _any_parameter(schema: dict[str, Any]) -> None:
 _NAME: Final = r"^[a-z][a-z0-9_-]{0,40}$"
 
 
+class Sample(Stable):
+    """A value of the guest that is read again and again while a workload runs."""
+
+    file: str = Field(default="", max_length=400, pattern=r"^[^\x00\n]*$")
+    """A file with a number. A relative path, such as ``md/stripe_cache_active``, is below the
+    array's directory in ``/sys/block``."""
+    command: str = Field(default="", max_length=2000, pattern=r"^[^\x00]*$")
+    """Shell lines that print a number."""
+    unit: str = Field(default="1", max_length=16, pattern=r"^[^\s\x00-\x1f]+$")
+    """``B``, ``s``, ``1/s``, ``B/s``, ``1`` for a plain number, or a word."""
+    every: Seconds = Field(default=1.0, ge=0.1)
+    """Seconds of the guest's clock; of several samples the shortest counts."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Sample:
+        if bool(self.file) == bool(self.command):
+            raise ValueError("expected file or command: write file: md/stripe_cache_active")
+        return self
+
+
+def _as_sample(value: object) -> object:
+    return {"file": value} if isinstance(value, str) else value
+
+
 class Workload(Stable):
     """One tool with its own parameters, and a name for its results."""
 
@@ -290,6 +315,11 @@ class Workload(Stable):
     keep_cache: bool = False
     """Leave the page cache, and the ARC of ZFS, as the workload before it left them. Otherwise they
     are dropped before it."""
+    samples: dict[
+        str, Annotated[Sample, BeforeValidator(_as_sample, json_schema_input_type=str | Sample)]
+    ] = {}
+    """Values that are read every second while it runs, by name: a file, or ``file`` or ``command``
+    with ``unit`` and ``every``. Metrics are ``NAME_mean``, ``NAME_max`` and ``NAME_end``."""
     parameters: dict[str, Any] = {}
     """Checked by the tool's own file."""
 
@@ -301,6 +331,18 @@ class Workload(Stable):
             return value
         own = {k: v for k, v in value.items() if k in cls.model_fields}
         return {**own, "parameters": {k: v for k, v in value.items() if k not in own}}
+
+    @field_validator("samples")
+    @classmethod
+    def _names(cls, samples: dict[str, Sample]) -> dict[str, Sample]:
+        for name in samples:
+            if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
+                raise wrong_key(
+                    f"'{name}' is no name of a sample: give small letters, digits and _, such as"
+                    " cache",
+                    name,
+                )
+        return samples
 
 
 def _listed(words: Iterable[str]) -> str:

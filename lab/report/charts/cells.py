@@ -90,15 +90,23 @@ def _disk(workload: str, serial: str, trials: list[MemberCounters], expected: fl
 
 
 def time_charts(cell: PageCell) -> Iterator[Chart]:
-    """Yield a chart for each workload with a log; a panel for each direction."""
-    for workload in dict.fromkeys(s.workload for s in cell.series):
-        yield _over_time(cell, [s for s in cell.series if s.workload == workload])
+    """Yield a chart for each workload with a log, with a line for each direction, and one for each
+    of its samples."""
+    for key in dict.fromkeys(map(_of_one_chart, cell.series)):
+        yield _over_time(cell, [s for s in cell.series if _of_one_chart(s) == key])
+
+
+def _of_one_chart(series: Series) -> tuple[str, str]:
+    """Return what the series of a chart share: workload, and the name of a sample."""
+    speed = series.direction in ("read", "write", "trim")
+    return series.workload, "" if speed else series.direction
 
 
 def _over_time(cell: PageCell, series: list[Series]) -> Chart:
     workload, unit = series[0].workload, series[0].unit
-    metric = _METRICS.get(unit, "throughput")
-    measure = scale(metric, unit, [v for s in series for v in s.values], "higher")
+    sample = _of_one_chart(series[0])[1]
+    metric = sample or _METRICS.get(unit, "throughput")
+    measure = scale(metric, unit, [v for s in series for v in s.values], "" if sample else "higher")
     points = [
         Point(
             line=s.direction,
@@ -124,12 +132,13 @@ def _over_time(cell: PageCell, series: list[Series]) -> Chart:
     }
     action = cell.sync.action if cell.sync else ""
     return Chart(
-        name=slug("over-time", workload, cell.result.id),
-        title=f"{workload} over time" + (f": {where}" if where else ""),
+        name=slug("over-time", workload, *filter(None, [sample]), cell.result.id),
+        title=f"{workload}{f', {sample},' if sample else ''} over time"
+        + (f": {where}" if where else ""),
         subtitle="\n".join(
             filter(None, (measure.title, f"{trials} trials" if trials > 1 else "", words))
         ),
-        caption=words or f"{workload}, from the tool's own log",
+        caption=words or f"{workload}, {'sampled in the guest' if sample else _OWN_LOG}",
         spec=line_chart(
             points,
             x=x,
@@ -137,6 +146,9 @@ def _over_time(cell: PageCell, series: list[Series]) -> Chart:
             shaded=f"with a {action}" if words else "",
         ),
     )
+
+
+_OWN_LOG: Final = "from the tool's own log"
 
 
 def sync_words(sync: SyncSeen | None) -> str:
