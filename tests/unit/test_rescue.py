@@ -211,6 +211,13 @@ def test_nothing_works_is_said() -> None:
     assert not judge.is_sound(report.ranking)
 
 
+def test_a_diagnosis_alone_says_nothing_of_hope() -> None:
+    found = diagnose(four(20, 20, 20, 20))
+    assert answer.report(found, [], attempted=False).hopeless == ""
+    assert answer.report(found, []).hopeless
+    assert "tried" not in answer.as_mail(answer.report(found, [], attempted=False))
+
+
 # -- the answer
 
 

@@ -30,12 +30,15 @@ _SMALL: Final = 4 * MIB
 """More bytes than superblocks, bitmaps and bad-block logs take: the attempt has changed data."""
 
 
-def report(diagnosis: Diagnosis, ranking: Sequence[Ranked]) -> Report:
-    """Return the answer in sentences with the users' names of the disks."""
+def report(diagnosis: Diagnosis, ranking: Sequence[Ranked], *, attempted: bool = True) -> Report:
+    """Return the answer in sentences with the users' names of the disks.
+
+    ``attempted``: whether attempts were wanted; without them nothing is said about hope.
+    """
     name = names(diagnosis)
     happened = tuple(named(finding.sentence, name) for finding in diagnosis.findings)
     best = ranking[0].outcome if ranking else None
-    hopeless = _hopeless(diagnosis, best)
+    hopeless = _hopeless(diagnosis, best) if attempted else ""
     return Report(
         diagnosis=diagnosis,
         ranking=tuple(ranking),
@@ -257,7 +260,8 @@ def as_text(answer: Report) -> str:
 def as_mail(answer: Report) -> str:
     """Return a text for linux-raid: complete and short, without serial numbers."""
     short = {part.name: f"disk-{part.name}" for part in answer.diagnosis.parts}
-    lines = ["lab rescue read these disks, and tried to start the array on overlays.", ""]
+    tried = ", and tried to start the array on overlays" if answer.ranking else ""
+    lines = [f"lab rescue read these disks{tried}.", ""]
     for part in answer.diagnosis.parts:
         lines.append(f"{short[part.name]}: {format_size(part.size)}{_serial(part.path)}")
         for block in part.superblocks:

@@ -67,7 +67,9 @@ def rescue(
     ] = "rescue",
     drill: Annotated[
         str | None,
-        typer.Option("--drill", metavar="NAME", help="Make a broken array to learn on, here."),
+        typer.Option(
+            "--drill", metavar="NAME", help="Make a broken array to learn on, in this directory."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the drill.")] = 1,
 ) -> None:

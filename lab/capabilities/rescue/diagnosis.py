@@ -400,12 +400,12 @@ def _of_array(parts: Sequence[Part], array: Array) -> Iterable[Finding]:
             sentence=f"No disk is here for {_slots(array.missing)} of {shape.disks}; "
             f"{level_name(shape.level)} needs {needed(shape)} members.",
         )
-    if len(array.fresh) + 0 < needed(shape) <= len({m.role for m in array.members}):
+    if len(array.fresh) < needed(shape) <= len({m.role for m in array.members}):
         yield Finding(
             kind="too-few-fresh",
             weight=Weight.DANGER,
-            sentence=f"Only {len(array.fresh)} members are current and {needed(shape)} are needed: "
-            "the array starts only with a member that is behind (--force).",
+            sentence=f"Current members: {len(array.fresh)}; needed: {needed(shape)}. "
+            "The array starts only with a member that is behind (--force).",
         )
     if not array.clean and shape.level in (4, 5, 6):
         yield Finding(

@@ -122,7 +122,7 @@ until_percent() {
     case "$2" in
       none|'') [ $n -lt 100 ] || break ;;
       *)
-        [ $(($2 * 100 / $3 + 15)) -lt "$1" ] || throttle 600
+        [ $(($2 * 100 / $3 + 40)) -lt "$1" ] || throttle 600
         [ $(($2 * 100 / $3)) -lt "$1" ] || return 0 ;;
     esac
     n=$((n + 1))

@@ -176,7 +176,7 @@ def rescue(given: Sequence[Path], options: Options, say: Say) -> Report:
         if options.copy_to is not None and ranking and ranking[0].outcome.mounted:
             say("copying the files out of the best attempt")
             _copied(disks, found, ranking[0].outcome.attempt, options, work)
-        return answer.report(found, ranking)
+        return answer.report(found, ranking, attempted=options.only > 0)
 
 
 def tried(
@@ -370,7 +370,7 @@ def examined(directory: Path) -> Report:
         )
         for number, (device, block) in enumerate(sorted(found.items()))
     ]
-    return answer.report(diagnosis.diagnose(parts), [])
+    return answer.report(diagnosis.diagnose(parts), [], attempted=False)
 
 
 def known_hashes(path: Path) -> dict[str, str]:

@@ -30,8 +30,8 @@ _ARGUMENTS: Final = (
     " init=/bin/sh -- /dev/vdb"
 )
 """An argument after ``--`` is one of init's."""
-MOST_TARGETS: Final = 250
-"""Most groups of disks; a target of virtio-scsi."""
+_ERRORS: Final = "werror=report,rerror=report"
+"""A full disk of the host is an error for the guest; by default QEMU would stop it."""
 _OVERLAY: Final = "cluster_size=64k,extended_l2=on,lazy_refcounts=on"
 """Allocation in units of 2 KiB, with small tables also for 20 TB."""
 
@@ -215,7 +215,7 @@ def _command(
         fixed.append((name, {"driver": RAW, "file": file, "read-only": True}))
     for name, node in fixed:
         words += ["-blockdev", json.dumps({"node-name": name, **node})]
-        words += ["-device", f"virtio-blk-pci,drive={name},serial={name}"]
+        words += ["-device", f"virtio-blk-pci,drive={name},serial={name},{_ERRORS}"]
     for number, base in enumerate(bases):
         words += ["-add-fd", f"fd={base.descriptor},set={number + 1},opaque=input{number}"]
         driver = "host_device" if base.block_device else "file"
@@ -250,7 +250,7 @@ def _command(
         words += [
             "-device",
             f"scsi-hd,drive={name},serial={name},channel=0,scsi-id={drive.target},"
-            f"lun={drive.lun},{size}",
+            f"lun={drive.lun},{size},{_ERRORS}",
         ]
     return words
 
