@@ -35,6 +35,13 @@
  * read it first waits for two revolutions. A flush waits until all writes that were acknowledged before it
  * are on the medium. A write with FUA, or larger than the cache, is on the medium when it is acknowledged.
  *
+ * What measured drives do beyond that, each off if its parameter is 0: the newest `lead` waiting commands are not
+ * chosen yet, since the drive plans ahead. A share of the choices takes the oldest command, so that none starves.
+ * The cache holds `write_places` pieces of contiguous data at most, which limits how many scattered writes it sorts.
+ * The next of them to be written is the one with the shortest positioning time among `write_choice` in C-LOOK's
+ * order. A command with data occupies the link for `link_command` too. The first command after `wake_after` without
+ * any takes `wake` longer (both kinds of disks).
+ *
  * Solid-state disk. The address of a page decides its channel, one of `channels`. Each channel handles one
  * page at a time. Then the link transfers requests one after the other, in order of arrival. After every
  * `gc_bytes` written all channels stop for `gc_stall`. A full cache writes its oldest page to the medium in
@@ -92,6 +99,13 @@ struct lab_drive_parameters {
 	u64 page;		/* bytes */
 	u64 gc_bytes;
 	u64 gc_stall;		/* ns */
+	/* All 0: none of what measured drives do beyond a data sheet. */
+	u64 link_command;	/* ns of the link per command with data */
+	u64 lead;		/* commands that came last, and are not chosen yet */
+	u64 oldest_share;	/* of the choices, in millionths, that take the oldest command */
+	u64 write_places;	/* pieces of dirty data that the cache has at most */
+	u64 write_choice;	/* pieces from which the next to be written is chosen */
+	u64 wake_after, wake;	/* ns: more overhead of the first command after such a rest */
 };
 
 struct lab_drive;
@@ -174,6 +188,7 @@ struct lab_drive {
 	struct lab_drive_slot *slot;
 	u32 slots, root, unused, used;
 	u64 stamps;
+	u64 places;		/* pieces of contiguous dirty pages; counted with write_places only */
 	u32 writing[LAB_DRIVE_RUN];	/* slots that are being written to the medium */
 	u64 writing_first;
 	u32 writing_count;
@@ -188,6 +203,8 @@ struct lab_drive {
 	enum lab_drive_work work;
 	u64 arm_time;		/* end of the arm's work or rest */
 	u32 served;
+	u64 fair;		/* millionths of a choice of the oldest command */
+	u64 rested;		/* time of the last answer */
 	u64 destage_from, destage_end;
 	u64 last_read;
 	bool its_turn;		/* a destage is next, while the cache needs space */
@@ -352,11 +369,24 @@ static inline u32 lab_slot_find(const struct lab_drive *d, u64 page)
 	return s;
 }
 
+/* Counts the pieces of dirty data before a page becomes part of the tree, or after it has left it. */
+static inline void lab_slot_places(struct lab_drive *d, u64 page, bool more)
+{
+	u64 change = 1;
+
+	if (!d->p.write_places)
+		return;
+	change -= page && lab_slot_find(d, page - 1) != LAB_DRIVE_NONE_SLOT;
+	change -= lab_slot_find(d, page + 1) != LAB_DRIVE_NONE_SLOT;
+	d->places += more ? change : 0 - change;
+}
+
 static inline void lab_slot_insert(struct lab_drive *d, u32 s)
 {
 	u32 *link = &d->root, parent = LAB_DRIVE_NONE_SLOT;
 	struct lab_drive_slot *n = &d->slot[s];
 
+	lab_slot_places(d, n->page, true);
 	while (*link != LAB_DRIVE_NONE_SLOT) {
 		parent = *link;
 		link = n->page < d->slot[parent].page ? &d->slot[parent].left : &d->slot[parent].right;
@@ -383,6 +413,7 @@ static inline void lab_slot_remove(struct lab_drive *d, u32 s)
 	lab_slot_replace(d, s, n->left != LAB_DRIVE_NONE_SLOT ? n->left : n->right);
 	for (; parent != LAB_DRIVE_NONE_SLOT; parent = d->slot[parent].parent)
 		lab_slot_update(d, parent);
+	lab_slot_places(d, n->page, false);
 }
 
 /* Returns the first page at or after `from` with a lower stamp than `before`. */
@@ -470,10 +501,25 @@ static inline bool lab_cache_holds(const struct lab_drive *d, const struct lab_d
 	return true;
 }
 
+/* Returns whether a write is part of dirty data or next to them, or may be another piece. */
+static inline bool lab_cache_places(const struct lab_drive *d, const struct lab_drive_request *r)
+{
+	u64 first = lab_pages_first(r), page;
+
+	if (!d->p.write_places || d->places + (d->writing_count != 0) < d->p.write_places)
+		return true;
+	for (page = first ? first - 1 : 0; page <= lab_pages_end(r); page++)
+		if (lab_slot_find(d, page) != LAB_DRIVE_NONE_SLOT)
+			return true;
+	return false;
+}
+
 static inline bool lab_cache_fits(const struct lab_drive *d, const struct lab_drive_request *r)
 {
 	u64 page, needed = 0;
 
+	if (!lab_cache_places(d, r))
+		return false;
 	if (lab_pages_end(r) - lab_pages_first(r) <= d->slots - d->used)
 		return true;
 	for (page = lab_pages_first(r); page < lab_pages_end(r); page++)
@@ -548,8 +594,10 @@ static inline void lab_cache_forget(struct lab_drive *d, const struct lab_drive_
 
 static inline void lab_drive_take_in(struct lab_drive *d, u32 r, u64 now)
 {
+	bool rested = d->p.wake && d->free.count == LAB_DRIVE_REQUESTS - 1 && now - d->rested > d->p.wake_after;
+
 	d->taken = d->p.kind == LAB_DRIVE_HDD && d->p.queue_depth == 1;
-	lab_drive_schedule(d, r, LAB_STEP_READY, now + d->p.overhead);
+	lab_drive_schedule(d, r, LAB_STEP_READY, now + d->p.overhead + (rested ? d->p.wake : 0));
 }
 
 static inline void lab_drive_end(struct lab_drive *d, u32 r, u64 now)
@@ -558,6 +606,7 @@ static inline void lab_drive_end(struct lab_drive *d, u32 r, u64 now)
 	bool failed = d->request[r].failed;
 
 	lab_list_append(d, &d->free, r);
+	d->rested = now;
 	d->taken = false;
 	if (d->intake.first != LAB_NOBODY)
 		lab_drive_take_in(d, lab_list_remove(d, &d->intake, d->intake.first), now);
@@ -567,7 +616,7 @@ static inline void lab_drive_end(struct lab_drive *d, u32 r, u64 now)
 /* Returns when the link has transferred these bytes; it transfers requests one after the other. */
 static inline u64 lab_drive_over_link(struct lab_drive *d, u64 length, u64 from)
 {
-	d->link_free = lab_most(d->link_free, from) + lab_scaled(d->link, length);
+	d->link_free = lab_most(d->link_free, from) + d->p.link_command + lab_scaled(d->link, length);
 	return d->link_free;
 }
 
@@ -710,7 +759,7 @@ static inline bool lab_ahead_holds(struct lab_drive *d, u32 i, u64 t)
 
 static inline bool lab_arm_pressed(const struct lab_drive *d)
 {
-	return d->flushes.count || d->space.count || d->used > d->slots / 2;
+	return d->flushes.count || d->space.count || d->used > d->slots / 2 || d->places > d->p.write_places / 2;
 }
 
 /* Removes the next request from the queue. */
@@ -718,9 +767,16 @@ static inline u32 lab_arm_choose(struct lab_drive *d, u64 t, u64 *positioning, b
 {
 	u32 r, best = LAB_NOBODY;
 	s64 least = 0;
-	u64 seen = 0;
+	u64 seen = 0, from = d->p.queue_depth;
 
-	for (r = d->queue.first; r != LAB_NOBODY && seen < d->p.queue_depth; r = d->request[r].next, seen++) {
+	if (d->p.lead && d->queue.count < from + d->p.lead)
+		from = d->queue.count > d->p.lead ? d->queue.count - d->p.lead : 1;
+	d->fair += d->p.oldest_share;
+	if (d->fair >= 1000000) {
+		d->fair -= 1000000;
+		from = 1;
+	}
+	for (r = d->queue.first; r != LAB_NOBODY && seen < from; r = d->request[r].next, seen++) {
 		const struct lab_drive_request *q = &d->request[r];
 		u64 waited = t - q->arrival, cost;
 		bool skipping;
@@ -775,6 +831,34 @@ static inline void lab_arm_serve(struct lab_drive *d, u64 t)
 	lab_arm_moves(d, t, r->offset, end, positioning, skip);
 }
 
+/* Returns the piece with the shortest positioning time among `write_choice` pages from slot s on. */
+static inline u32 lab_arm_choose_write(struct lab_drive *d, u64 t, u32 s, u64 before)
+{
+	u64 least = LAB_NEVER, seen, page, cost;
+	u32 best = s, first = s;
+	bool skip;
+
+	for (seen = 0; seen < d->p.write_choice; seen++) {
+		page = d->slot[s].page;
+		cost = lab_drive_position(d, t, page * LAB_DRIVE_PAGE, true, &skip);
+		if (cost < least) {
+			least = cost;
+			best = s;
+		}
+		do {	/* the next piece */
+			s = lab_slot_next(d, page + 1, before);
+			if (s == LAB_DRIVE_NONE_SLOT || d->slot[s].page != page + 1)
+				break;
+			page++;
+		} while (++seen < d->p.write_choice);
+		if (s == LAB_DRIVE_NONE_SLOT)
+			s = lab_slot_next(d, 0, before);
+		if (s == first)
+			break;
+	}
+	return best;
+}
+
 static inline void lab_arm_destage(struct lab_drive *d, u64 t)
 {
 	u64 before = d->flushes.count ? d->request[d->flushes.first].stamp : LAB_NEVER, page;
@@ -786,6 +870,8 @@ static inline void lab_arm_destage(struct lab_drive *d, u64 t)
 	s = lab_slot_next(d, (d->head + LAB_DRIVE_PAGE - 1) / LAB_DRIVE_PAGE, before);
 	if (s == LAB_DRIVE_NONE_SLOT)
 		s = lab_slot_next(d, 0, before);
+	if (d->p.write_choice)
+		s = lab_arm_choose_write(d, t, s, before);
 	page = d->writing_first = d->slot[s].page;
 	d->destage_from = page * LAB_DRIVE_PAGE + (u32)__builtin_ctz(d->slot[s].sectors) * LAB_DRIVE_SECTOR;
 	d->writing_count = 0;
@@ -1024,12 +1110,15 @@ static inline void lab_ssd_done(struct lab_drive *d, u32 i, u64 t)
 static inline bool lab_drive_valid(const struct lab_drive_parameters *p)
 {
 	const u64 times[] = { p->overhead, p->revolution, p->seek_a, p->seek_b, p->seek_e, p->write_settle,
-			      p->read_latency, p->write_latency, p->flush_latency, p->gc_stall };
+			      p->read_latency, p->write_latency, p->flush_latency, p->gc_stall,
+			      p->link_command, p->wake_after, p->wake };
 	u32 i;
 
 	for (i = 0; i < sizeof(times) / sizeof(*times); i++)
 		if (times[i] > LAB_DRIVE_TIME_MAX)
 			return false;
+	if (p->oldest_share > 1000000 || p->lead > LAB_DRIVE_REQUESTS || p->write_choice > LAB_DRIVE_RUN)
+		return false;
 	if (p->link_rate < 1 || p->link_rate > LAB_RATE_MAX || p->cache > LAB_DRIVE_CACHE_MAX)
 		return false;
 	if (p->kind == LAB_DRIVE_SSD)
@@ -1067,6 +1156,7 @@ static inline bool lab_drive_init(struct lab_drive *d, const struct lab_drive_pa
 	d->clock = now;
 	d->link = lab_scale_of(LAB_SECOND, p->link_rate);
 	d->arm_time = LAB_NEVER;
+	d->rested = now;
 	d->free = d->timed = d->intake = d->queue = d->space = d->flushes = none;
 	for (i = 0; i < LAB_DRIVE_REQUESTS; i++)
 		lab_list_append(d, &d->free, i);
@@ -1266,6 +1356,7 @@ static inline u64 lab_drive_lose(struct lab_drive *d, u64 now)
 				oldest = d->slot[n].stamp;
 		}
 	d->unused = d->root = LAB_DRIVE_NONE_SLOT;
+	d->places = 0;
 	d->used = d->slots;
 	for (n = d->slots; n-- > 0;)
 		lab_slot_free(d, n);

@@ -21,9 +21,10 @@ LIMIT_ONE: Final = 1 << 62
 TIMES: Final = (
     *("overhead", "revolution", "seek_a", "seek_b", "seek_c", "seek_e", "write_settle"),
     *("read_latency", "write_latency", "flush_latency", "gc_stall"),
+    *("link_command", "wake_after", "wake"),
 )
 RATES: Final = ("link_rate", "outer_rate", "inner_rate")
-PARAMETERS: Final = struct.Struct("<8Qq16Q")
+PARAMETERS: Final = struct.Struct("<8Qq23Q")
 
 
 class Kind(IntEnum):
@@ -63,6 +64,13 @@ class Parameters:
     page: int = 0
     gc_bytes: int = 0
     gc_stall: int = 0
+    link_command: int = 0
+    lead: int = 0
+    oldest_share: int = 0
+    write_places: int = 0
+    write_choice: int = 0
+    wake_after: int = 0
+    wake: int = 0
 
     def pack(self) -> bytes:
         """Return the struct's bytes, little-endian."""

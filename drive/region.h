@@ -14,7 +14,7 @@
 #include "throttle.h"
 
 #define LAB_MAGIC	0x316b7369442d6261ull	/* "ab-Disk1" */
-#define LAB_VERSION	2
+#define LAB_VERSION	3
 #define LAB_DISKS	65	/* 64 disks, and the root file system's */
 /* Contents are stored in blocks of this size. A block of zeros is not stored. */
 #define LAB_BLOCK_SHIFT	16

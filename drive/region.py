@@ -23,7 +23,7 @@ from typing import BinaryIO, Final
 from drive.drive import PARAMETERS, Parameters
 
 MAGIC: Final = 0x316B7369442D6261
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_DISKS: Final = 65
 """64 disks, and the root file system's."""
 BLOCK: Final = 1 << 16

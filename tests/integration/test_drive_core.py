@@ -223,6 +223,12 @@ RATE = st.integers(10_000_000, 3 * 10**9)
 def drives(draw: st.DrawFn) -> Parameters:
     cache = draw(st.sampled_from([0, PAGE, 5 * PAGE, 128 << 10, 1 << 20]))
     common = {"overhead": draw(st.integers(0, 400_000)), "link_rate": draw(RATE), "cache": cache}
+    if draw(st.booleans()):  # what measured drives do
+        common |= {
+            "link_command": draw(st.integers(0, 50_000)),
+            "wake": draw(st.integers(0, 10**6)),
+            "wake_after": draw(st.sampled_from([0, 1000, 10**6])),
+        }
     if draw(st.booleans()):
         return Parameters(
             kind=Kind.SSD,
@@ -252,6 +258,10 @@ def drives(draw: st.DrawFn) -> Parameters:
         read_ahead=draw(st.sampled_from([0, 65536, 2 << 20])),
         queue_depth=draw(st.sampled_from([1, 2, 32])),
         ageing=draw(st.integers(0, 10**6)),
+        lead=draw(st.sampled_from([0, 0, 1, 3])),
+        oldest_share=draw(st.sampled_from([0, 0, 50_000, 400_000, 10**6])),
+        write_places=draw(st.sampled_from([0, 0, 1, 2, 7])),
+        write_choice=draw(st.sampled_from([0, 0, 1, 3, 256])),
     )
 
 
@@ -561,7 +571,7 @@ int main(void) {{
     assert lines[0] == f"{PARAMETERS.size} {Kind.HDD} {Kind.SSD}"
     assert [int(line) for line in lines[1:]] == [8 * n for n in range(len(names))]
     drive = replace(DISK, seek_c=-5)
-    assert struct.unpack("<25q", drive.pack()) == astuple(drive)
+    assert struct.unpack("<32q", drive.pack()) == astuple(drive)
 
 
 @CASES
@@ -577,7 +587,8 @@ def test_what_python_takes_for_a_drive_the_core_takes(
     replay: Path, name: str, value: int, size: int, flash: bool
 ) -> None:
     plain = integers(SSD["ssd_sata"], "d") if flash else DISK
-    if name in ("zones", "queue_depth", "channels", "page", "ageing", "seek_limit"):
+    limited = ("zones", "queue_depth", "channels", "page", "ageing", "seek_limit")
+    if name in (*limited, "lead", "oldest_share", "write_choice"):
         value = min(value, 256)  # the scenario's fields have these limits
     if name == "page":
         value = max(value, 512)

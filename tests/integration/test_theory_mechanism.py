@@ -31,6 +31,16 @@ GIB, KIB, PAGE = 1 << 30, 1 << 10, 4096
 READ, WRITE = Direction.READ, Direction.WRITE
 PLAIN = replace(HDD["hdd_7200"], write_cache=0)
 CACHED = replace(HDD["hdd_7200"], write_cache=512 * KIB)
+PLANS = replace(
+    CACHED,
+    lead=2,
+    oldest_share=0.1,
+    write_places=40,
+    write_choice=16,
+    link_command=20e-6,
+    wake=0.001,
+    wake_after=0.0001,
+)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +90,9 @@ MIXES = [
     pytest.param(CACHED, 8, 0.5, id="reads and writes, with a cache"),
     pytest.param(CACHED, 1, 0.5, id="one at a time, so that the arm rests"),
     pytest.param(HDD["hdd_5400_usb"], 4, 0.5, id="a queue of one"),
+    pytest.param(PLANS, 16, 1.0, id="plans ahead, and takes the oldest now and then"),
+    pytest.param(PLANS, 4, 0.0, id="a cache of few pieces, the nearest first"),
+    pytest.param(PLANS, 12, 0.5, id="all that measured drives do"),
 ]
 
 

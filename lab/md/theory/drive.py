@@ -150,7 +150,7 @@ def _stream(drive: HardDrive, place: float, block: int, depth: int) -> float:
         if reached >= room and at < ready:
             at = at + math.ceil((ready - at) / turn) * turn if turn else ready
         room = wanted + drive.read_ahead
-        link = max(link, ready) + block / drive.link_rate
+        link = max(link, ready) + drive.link_command + block / drive.link_rate
         answer = link
         if wanted > reached:
             at += (wanted - reached) / rate
@@ -168,7 +168,7 @@ def _stream_of_pages(drive: SolidStateDrive, block: int, depth: int) -> float:
     answers = []
     for _ in range(_BLOCKS):
         pages = max(pages, heapq.heappop(coming) + drive.overhead) + rounds
-        link = max(link, pages) + block / drive.link_rate
+        link = max(link, pages) + drive.link_command + block / drive.link_rate
         answers.append(link)
         heapq.heappush(coming, link)
     return (answers[-1] - answers[0]) / (_BLOCKS - 1)
@@ -185,7 +185,7 @@ def _channels(drive: SolidStateDrive, depth: int, seed: int, requests: int) -> f
         ready = heapq.heappop(arrivals) + drive.overhead
         channel = number(drive.channels)
         free[channel] = max(free[channel], ready) + drive.read_latency * -(-SMALL // drive.page)
-        link = max(link, free[channel]) + SMALL / drive.link_rate
+        link = max(link, free[channel]) + drive.link_command + SMALL / drive.link_rate
         end = max(end, link)
         heapq.heappush(arrivals, link)
     return requests / end

@@ -102,6 +102,9 @@ class _Server:
         self._start = member.start
         self._overhead = member.drive.overhead
         self._link = 1 / member.drive.link_rate
+        self._command = member.drive.link_command
+        self._wake, self._wake_after = member.drive.wake, member.drive.wake_after
+        self._rested, self._under_way = 0.0, 0
         self._link_free = 0.0
 
     def arrive(self, direction: Direction, size: int, operation: Operation, offset: int) -> None:
@@ -121,10 +124,14 @@ class _Server:
 
     def _submit(self, request: _Request) -> None:
         request.arrival = self._events.now
+        self._under_way += 1
         self._take_in(request)
 
     def _take_in(self, request: _Request) -> None:
-        self._at(self._events.now + self._overhead, _Step.READY, request)
+        now, after = self._events.now, self._overhead
+        if self._wake and self._under_way == 1 and now - self._rested > self._wake_after:
+            after += self._wake
+        self._at(now + after, _Step.READY, request)
 
     def _at(self, time: float, step: _Step, request: _Request | None) -> None:
         self._events.set(time, self, (step, request))
@@ -134,10 +141,12 @@ class _Server:
         raise NotImplementedError
 
     def _over_link(self, size: int, since: float) -> float:
-        self._link_free = max(self._link_free, since) + size * self._link
+        self._link_free = max(self._link_free, since) + self._command + size * self._link
         return self._link_free
 
     def _end(self, request: _Request) -> None:
+        self._under_way -= 1
+        self._rested = self._events.now
         if request.then is not None:
             self._submit(request.then)
         else:
@@ -160,6 +169,9 @@ class Mechanism(_Server):
         self._angle = drive.revolution * (member.seed * GOLDEN % 1)
         self._settle = drive.write_settle
         self._depth, self._ageing = drive.queue_depth, drive.ageing
+        self._lead, self._oldest = drive.lead, round(drive.oldest_share * 1_000_000)
+        self._fair = 0
+        self._places, self._write_choice = drive.write_places, drive.write_choice
         self._zone = -(-member.size // drive.zones)
         self._pace = [1 / drive.rate((z + 0.5) / drive.zones) for z in range(drive.zones)]
         self._begins = [0.0]
@@ -196,6 +208,7 @@ class Mechanism(_Server):
     @override
     def _end(self, request: _Request) -> None:
         self._taken = False
+        self._rested = self._events.now
         if self._intake:
             self._take_in(self._intake.popleft())
         super()._end(request)
@@ -260,7 +273,10 @@ class Mechanism(_Server):
 
     def _choose(self, now: float) -> None:
         press = bool(self._pages) and bool(
-            self._flushes or self._space or self._used > self._slots / 2
+            self._flushes
+            or self._space
+            or self._used > self._slots / 2
+            or (self._places and self._pieces() > self._places // 2)
         )
         if self._queue and not (press and self._its_turn):
             self._serve(now)
@@ -279,7 +295,12 @@ class Mechanism(_Server):
     def _serve(self, now: float) -> None:
         best, least, cost = 0, float("inf"), 0.0
         ageing, position = self._ageing, self._position
-        for index, request in enumerate(self._queue[: self._depth]):
+        waiting = min(self._depth, max(len(self._queue) - self._lead, 1))
+        self._fair += self._oldest
+        if self._fair >= 1_000_000:
+            self._fair -= 1_000_000
+            waiting = 1
+        for index, request in enumerate(self._queue[:waiting]):
             write = request.op is _Op.WRITE
             here = position(now, request.offset, request.spiral, write=write)
             aged = here - ageing * (now - request.arrival)
@@ -292,6 +313,8 @@ class Mechanism(_Server):
     def _destage(self, now: float) -> None:
         before = self._flushes[0].stamp if self._flushes else self._stamp
         first = self._next_page(-(-self._head // PAGE), before)
+        if self._write_choice:
+            first = self._choose_write(now, first, before)
         page = first
         while len(self._writing) < RUN and page in self._stamps and (self._stamps[page] < before):
             self._writing.append(page)
@@ -301,6 +324,30 @@ class Mechanism(_Server):
         del self._pages[at : at + len(self._writing)]
         cost = self._position(now, first * PAGE, self._spiral(first * PAGE), write=True)
         self._move(now + cost, first * PAGE, page * PAGE, now)
+
+    def _choose_write(self, now: float, first: int, before: int) -> int:
+        """Return the page of the piece with the shortest positioning time, from ``first`` on."""
+        at = bisect_left(self._pages, first)
+        least, best, seen, last = float("inf"), first, 0, -2
+        for index in chain(range(at, len(self._pages)), range(at)):
+            page = self._pages[index]
+            if self._stamps[page] >= before:
+                continue
+            if page != last + 1 or index == 0:
+                cost = self._position(now, page * PAGE, self._spiral(page * PAGE), write=True)
+                if cost < least:
+                    least, best = cost, page
+            last = page
+            seen += 1
+            if seen >= self._write_choice:
+                break
+        return best
+
+    def _pieces(self) -> int:
+        """Return the pieces of contiguous dirty pages that are not being written yet."""
+        if not self._places:
+            return 0
+        return sum(page - 1 not in self._stamps for page in self._pages)
 
     def _next_page(self, start: int, before: int) -> int:
         at = bisect_left(self._pages, start)
@@ -349,7 +396,7 @@ class Mechanism(_Server):
         """Move waiting writes into the cache while they fit."""
         while self._space:
             fresh = [p for p in _pages_of(self._space[0]) if p not in self._stamps]
-            if len(fresh) > self._slots - self._used:
+            if len(fresh) > self._slots - self._used or not self._has_place(fresh):
                 return
             for page in fresh:
                 self._stamps[page] = self._stamp
@@ -357,6 +404,14 @@ class Mechanism(_Server):
                 insort(self._pages, page)
             self._used += len(fresh)
             self._end(self._space.popleft())
+
+    def _has_place(self, fresh: list[int]) -> bool:
+        """Return whether fresh pages are next to dirty ones, or may be another piece."""
+        if not self._places or self._pieces() + bool(self._writing) < self._places:
+            return True
+        pages = _pages_of(self._space[0])
+        near = range(max(pages.start - 1, 0), pages.stop + 1)
+        return len(fresh) < len(pages) or any(page in self._stamps for page in near)
 
     def _cleaned(self) -> None:
         """End flushes whose pages are on the medium."""

@@ -66,6 +66,21 @@ class HddParameters(Stable):
     """Rate of the cable."""
     seed: int | None = Field(default=None, ge=0, le=2**31)
     """Decides the platters' start position; each serial has another one."""
+    lead: int | None = Field(default=None, ge=0, le=1024)
+    """The newest waiting commands, so many, are not chosen yet: the drive plans ahead."""
+    oldest_share: float | None = Field(default=None, ge=0, le=1)
+    """Share of the choices that take the oldest command."""
+    write_places: int | None = Field(default=None, ge=0, le=65_536)
+    """Pieces of contiguous data that the cache has at most; 0: its pages are the only limit."""
+    write_choice: int | None = Field(default=None, ge=0, le=256)
+    """Pieces among which the cache's next write is the one with the shortest positioning time; 0:
+    in order of place."""
+    link_command: Seconds | None = None
+    """The cable's time per command with data, besides that of its bytes."""
+    wake_after: Seconds | None = None
+    """Rest after which the first command takes ``wake`` longer."""
+    wake: Seconds | None = None
+    """0: a rested drive is as fast as a busy one."""
 
 
 class SsdParameters(Stable):
@@ -97,6 +112,12 @@ class SsdParameters(Stable):
     """Acknowledged, unflushed data lost with the power, at most; 0: none."""
     link_rate: Rate | None = None
     """Rate of the cable."""
+    link_command: Seconds | None = None
+    """The cable's time per command with data, besides that of its bytes."""
+    wake_after: Seconds | None = None
+    """Rest after which the first command takes ``wake`` longer."""
+    wake: Seconds | None = None
+    """0: a rested drive is as fast as a busy one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +162,15 @@ class HardDrive:
     ageing: float
     link_rate: float
     seed: int = 1
+    lead: int = 0
+    oldest_share: float = 0.0
+    write_places: int = 0
+    write_choice: int = 0
+    link_command: float = 0.0
+    wake_after: float = 0.0
+    wake: float = 0.0
+    certificate: str = ""
+    """The key of its measurements in docs/hardware.md; empty: no measurement backs the values."""
 
     @property
     def revolution(self) -> float:
@@ -194,6 +224,11 @@ class SolidStateDrive:
     gc_stall: float
     write_cache: int
     link_rate: float
+    link_command: float = 0.0
+    wake_after: float = 0.0
+    wake: float = 0.0
+    certificate: str = ""
+    """As ``HardDrive.certificate``."""
 
 
 def integers(drive: HardDrive | SolidStateDrive, serial: str) -> Parameters:
@@ -211,6 +246,9 @@ def integers(drive: HardDrive | SolidStateDrive, serial: str) -> Parameters:
             page=drive.page,
             gc_bytes=drive.gc_after,
             gc_stall=_nanoseconds(drive.gc_stall),
+            link_command=_nanoseconds(drive.link_command),
+            wake_after=_nanoseconds(drive.wake_after),
+            wake=_nanoseconds(drive.wake),
         )
     curve = drive.seek_curve
     return Parameters(
@@ -232,6 +270,13 @@ def integers(drive: HardDrive | SolidStateDrive, serial: str) -> Parameters:
         read_ahead=drive.read_ahead,
         queue_depth=drive.queue_depth,
         ageing=round(drive.ageing * 1e6),
+        link_command=_nanoseconds(drive.link_command),
+        lead=drive.lead,
+        oldest_share=round(drive.oldest_share * 1e6),
+        write_places=drive.write_places,
+        write_choice=drive.write_choice,
+        wake_after=_nanoseconds(drive.wake_after),
+        wake=_nanoseconds(drive.wake),
     )
 
 
