@@ -76,11 +76,11 @@ class HddParameters(Stable):
     """Pieces among which the cache's next write is the one with the shortest positioning time; 0:
     in order of place."""
     link_command: Seconds | None = None
-    """The cable's time per command with data, besides that of its bytes."""
+    """The cable's time per command with data, in addition to that of its bytes."""
     wake_after: Seconds | None = None
     """Rest after which the first command takes ``wake`` longer."""
     wake: Seconds | None = None
-    """0: a rested drive is as fast as a busy one."""
+    """0: a drive is as fast after a rest as before it."""
 
 
 class SsdParameters(Stable):
@@ -113,11 +113,11 @@ class SsdParameters(Stable):
     link_rate: Rate | None = None
     """Rate of the cable."""
     link_command: Seconds | None = None
-    """The cable's time per command with data, besides that of its bytes."""
+    """The cable's time per command with data, in addition to that of its bytes."""
     wake_after: Seconds | None = None
     """Rest after which the first command takes ``wake`` longer."""
     wake: Seconds | None = None
-    """0: a rested drive is as fast as a busy one."""
+    """0: a drive is as fast after a rest as before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
