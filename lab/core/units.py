@@ -31,8 +31,7 @@ _FACTORS: Final = {
     "GiB": GIB,
     "TiB": 1024**4,
 }
-_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
-_RATE: Final = re.compile(r"(.*?)\s*(?:/\s*s)?\s*")
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
 _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
@@ -77,7 +76,7 @@ def _amount(value: object, what: str, examples: str) -> int:
                 f"{_quoted(value)} is not {what}, a whole number from 0 on: write it as {examples}"
             )
         return int(value)
-    match = _SIZE.fullmatch(value)
+    match = _SIZE.fullmatch(value.strip())
     if match is None:
         raise wrong
     number, unit = match.groups()
@@ -121,18 +120,23 @@ def readings(text: str) -> Iterator[float]:
 
 def parse_rate(value: object) -> int:
     """Return bytes (or operations) per second of ``"5MiB/s"``, ``"5MiB"``, ``100``."""
-    match = _RATE.fullmatch(value) if isinstance(value, str) else None
+    amount = value
+    if isinstance(value, str):
+        amount = value.strip()
+        before = amount.removesuffix("s").rstrip()
+        if amount.endswith("s") and before.endswith("/"):
+            amount = before[:-1].rstrip()
     try:
-        return _amount(match[1] if match else value, *_RATE_WORDS)
+        return _amount(amount, *_RATE_WORDS)
     except ValueError as error:
-        if match and match[1] != value:  # shows the user's text, with its /s
-            raise ValueError(str(error).replace(repr(match[1]), repr(value), 1)) from None
+        if amount != value:  # shows the user's text, with its /s
+            raise ValueError(str(error).replace(_quoted(amount), _quoted(value), 1)) from None
         raise
 
 
 def parse_share(text: str) -> float:
     """Return the fraction of ``"7%"``; ``ValueError``: it is no percentage."""
-    match = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*%\s*", text, re.ASCII)
+    match = re.fullmatch(r"(-?\d+(?:\.\d+)?)\s*%", text.strip(), re.ASCII)
     if match is None or len(match[1]) > _LONGEST:
         raise ValueError(f"{_quoted(text)} is not a percentage: write 7%")
     return float(match[1]) / 100
@@ -143,7 +147,7 @@ def parse_seconds(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value) if abs(value) < 10**_LONGEST else math.inf
     else:
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(value), re.ASCII)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", str(value).strip(), re.ASCII)
         if match is None or match.group(2) not in _SECONDS:
             raise ValueError(f"{_quoted(value)} is not a time: write it as 90, 90s, 5min or 200ms")
         seconds = float(match.group(1)) * _SECONDS[match.group(2)]

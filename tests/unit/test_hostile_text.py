@@ -8,11 +8,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from lab.analysis.findings import KERNEL
 from lab.compile.guest.program import how_far
+from lab.compile.scenario import short_claims
+from lab.compile.scenario.short_claims import ShortFormError
+from lab.core.units import parse_rate, parse_seconds, parse_share, parse_size
 from lab.plugins.faults import _pools, _shared
 from lab.plugins.workloads import blktests, mdadm_tests
 
@@ -49,6 +53,37 @@ def seconds(read: Callable[[str], object], text: str) -> float:
 @pytest.mark.parametrize("name", BAD)
 def test_the_worst_text_of_a_pattern_takes_no_second(name: str) -> None:
     assert seconds(*BAD[name]) < 1
+
+
+BLANKS = 60_000
+PARSED = (
+    " " * BLANKS,
+    " " * BLANKS + "!",
+    "1" + " " * BLANKS + "!",
+    "1" + " " * BLANKS + "MiB" + " " * BLANKS + "!",
+    "1" + " " * BLANKS + "/" + " " * BLANKS + "s" + " " * BLANKS + "!",
+    "1" * BLANKS + "!",
+    "1." + "1" * BLANKS + "!",
+)
+"""Values that a scenario, a bundle or an archive may have."""
+
+
+@pytest.mark.parametrize("parse", [parse_size, parse_rate, parse_seconds, parse_share])
+def test_a_value_of_a_scenario_is_read_or_refused_at_once(parse: Callable[[str], object]) -> None:
+    for text in PARSED:
+        began = time.process_time()
+        with pytest.raises(ValueError, match="write"):
+            parse(text)
+        assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("text", PARSED)
+def test_a_short_claim_is_read_or_refused_at_once(text: str) -> None:
+    for claim in (f"w[{text}] >= 1", f"w >= {text}", f"w[{text}, a:{text}] = 1 ± {text}"):
+        began = time.process_time()
+        with suppress(ShortFormError):
+            short_claims.long_form(claim, ["a", "b"])
+        assert time.process_time() - began < 1
 
 
 OLD: dict[str, tuple[str, str]] = {

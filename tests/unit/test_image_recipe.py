@@ -376,3 +376,11 @@ def test_subordinate_users_are_read_as_in_subuid(tmp_path: Path, line: str, enou
     assert not has_subordinates(file, "alice")
     file.write_text(f"carol:1:2\n{line}\n", encoding="utf-8")
     assert has_subordinates(file, "alice") is enough
+
+
+@pytest.mark.parametrize(
+    "word", ["gcc=1,-oDPkg::Pre-Invoke::=id", "-o=x", "--help", "a b", "../x", "x=1/../y", ""]
+)
+def test_apt_gets_no_word_that_is_no_package(word: str) -> None:
+    with pytest.raises(InputError, match="is no package of an archive"):
+        image_build.bootstrap(debian(), ("gcc", word), image_build.IMAGE, Path("w"), ())

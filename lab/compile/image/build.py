@@ -22,7 +22,7 @@ from typing import Final
 from urllib.parse import quote
 
 from lab.core import qemu_img
-from lab.core.errors import ToolError
+from lab.core.errors import InputError, ToolError
 from lab.core.units import MIB
 from lab.core.versions import age
 from lab.model.image.manifest import RECORDED, ArchiveRelease
@@ -213,6 +213,9 @@ def bootstrap(
 
     ``hooks``: shell lines that are run at the end, with the archive's lists and the network.
     """
+    for word in packages:
+        if not _PACKAGE.fullmatch(word):  # apt takes a word that begins with - for an option
+            raise InputError(f"'{word}' is no package of an archive: write NAME, or NAME=VERSION")
     releases = (
         f'{_RELEASES} "$1"/var/lib/apt/lists/*Release > {shlex.quote(str(work))}/{RELEASES} || :'
     )
@@ -236,6 +239,10 @@ def bootstrap(
     )
 
 
+_PACKAGE: Final = re.compile(
+    r"[a-z0-9][a-z0-9+.-]*(:[a-z0-9]+)?(=[A-Za-z0-9][A-Za-z0-9+.~:-]*)?(/[a-z0-9][a-z0-9.-]*)?"
+)
+"""An argument of ``apt-get install``, ``apt-get(8)``."""
 INSTALL: Final = """
 printf '#!/bin/sh\\nexit 101\\n' >/target/usr/sbin/policy-rc.d
 chmod 0755 /target/usr/sbin/policy-rc.d

@@ -33,7 +33,7 @@ _TOKEN: Final = re.compile(
     r"\s*(?:(?P<op>>=|<=|>|=)|(?P<number>-?\d[\w.]*(?:/s|%)?)|(?P<mark>[*\[\],:±@+-])"
     r"|(?P<word>[A-Za-z_][\w.-]*))"
 )
-_QUOTED: Final = re.compile(r"\s*([^\],:]+?)\s*(?=[\],:])")
+_QUOTED: Final = re.compile(r"[^\],:]+(?=[\],:])")
 _WORDS: Final = ("by", "rises", "falls", "along")
 
 
@@ -268,10 +268,10 @@ class _Parser:
 
     def _written(self) -> str:
         match = _QUOTED.match(self._text, self._at)
-        if match is None:
+        if match is None or not match[0].strip():
             raise self._wrong("expected a value and ]")
         self._at = match.end()
-        return match[1]
+        return match[0].strip()
 
     def _share(self, kind: str, mark: str) -> str | None:
         if self._take(kind, mark) is None:

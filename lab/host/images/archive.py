@@ -22,7 +22,7 @@ from lab.host.images import store as image_store
 from lab.host.images import virtual_time as sealed_kit
 from lab.host.images.store import MANIFEST, Progress
 from lab.host.system import untrusted
-from lab.model.image.manifest import Image, ImageManifest, image_at
+from lab.model.image.manifest import Image, ImageManifest, contents_digest, image_at
 
 SUFFIX: Final = ".tar"
 _MOST: Final = 1 * MIB
@@ -65,6 +65,8 @@ def unpack(archive: Path, work: Path, source: str) -> ImageManifest:
     try:
         with tarfile.open(archive, "r:") as tar:
             manifest = _manifest(tar, source)
+            if manifest.digest != contents_digest(manifest.files):
+                raise InputError(f"'{source}': the digest in its '{MANIFEST}' is not its files'")
             for name, expected in manifest.files.items():
                 if _copy(tar, name, made / name, expected.size, source) != expected.sha256:
                     raise InputError(

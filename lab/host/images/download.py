@@ -14,7 +14,7 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,14 @@ from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
 from lab.host.images.store import Progress
 from lab.host.system import files, process
-from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
+from lab.model.image.manifest import (
+    Image,
+    ImageBoot,
+    ImageFile,
+    ImageManifest,
+    ImageSource,
+    contents_digest,
+)
 
 _BLOCK: Final = 1 * MIB
 _SILENCE: Final = 60.0
@@ -79,18 +86,19 @@ def import_image(source: str, *, name: str, checksum: str, progress: Progress) -
             progress("reading the image's file systems", 0.97)
             unread = inspection.check(fetched, _kind(fetched, source), work, source)
             disk = _as_qcow2(fetched, work, source)
+            facts = {
+                "disk.qcow2": ImageFile(
+                    size=disk.stat().st_size,
+                    sha256=sha256 if disk.samefile(fetched) else image_store.file_sha256(disk),
+                )
+            }
             manifest = ImageManifest(
                 name=name,
-                digest=sha256,
+                digest=contents_digest(facts),
                 built=datetime.now(UTC),
                 source=ImageSource.IMPORTED,
                 boot=ImageBoot.DISK,
-                files={
-                    "disk.qcow2": ImageFile(
-                        size=disk.stat().st_size,
-                        sha256=sha256 if disk.samefile(fetched) else image_store.file_sha256(disk),
-                    )
-                },
+                files=facts,
                 origin=source,
                 checksum=checksum,
                 unread=unread,
@@ -103,13 +111,10 @@ def import_image(source: str, *, name: str, checksum: str, progress: Progress) -
         return image
 
 
-def import_archive(
-    source: str, *, checksum: str | None, progress: Progress, in_use: Collection[str] = ()
-) -> Image:
+def import_archive(source: str, *, checksum: str | None, progress: Progress) -> Image:
     """Import an image that ``lab image export`` wrote on another host, with the same bytes.
 
     ``checksum``: of the archive; ``None``: any.
-    It replaces an image of the same digest with other bytes, unless that is ``in_use`` (digests).
     What its manifest says of its origin is replaced. Otherwise as :func:`import_image`.
     """
     given = ":".join(_parse_checksum(checksum)) if checksum is not None else None
@@ -122,10 +127,6 @@ def import_archive(
         made = tar.parent / "image"
         if _kind(made / "disk.qcow2", source) != "qcow2":
             raise InputError(f"'{source}': its 'disk.qcow2' is not a qcow2 image")
-        for present in image_store.list_images().images:
-            same = (present.name, present.digest) == (manifest.name, manifest.digest)
-            if same and present.manifest.files != manifest.files:
-                image_store.remove(present.directory.name, in_use=in_use)
         image = image_store.publish(made, manifest)
     progress(f"'{image.directory.name}' is imported", 1.0)
     return image

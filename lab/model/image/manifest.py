@@ -22,6 +22,9 @@ IMAGE: Final = Says("an image's name, such as debian-12")
 _RELEASE: Final = r"^[A-Za-z0-9][A-Za-z0-9.+~:_-]*$"
 """A version of a kernel or a package. It is a word of commands, and archives are untrusted."""
 
+_PACKAGE: Final = r"^[a-z0-9][a-z0-9+.:-]*$"
+"""The name of a Debian package, with its architecture if that is another one."""
+
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 RECORDED: Final = re.compile(r"CONFIG_(BLK_DEV_MD|MD_\w+|BLK_DEV_DM|DM_RAID|HZ|PREEMPT\w*)")
@@ -85,8 +88,7 @@ class ImageManifest(Model):
     format: Literal[1] = 1
     name: str = Field(pattern=NAME)
     digest: Sha256
-    """Digest of the bytes of its files, or of its disk, if that was imported. Earlier versions: of
-    the recipe and every package's version."""
+    """`contents_digest` of its files."""
     recipe_digest: Sha256 | None = None
     """``None`` when imported."""
     built: datetime
@@ -95,7 +97,10 @@ class ImageManifest(Model):
     boot: ImageBoot
     files: dict[str, ImageFile]
     """By name of the file."""
-    packages: dict[str, str] = {}
+    packages: dict[
+        Annotated[str, StringConstraints(pattern=_PACKAGE)],
+        Annotated[str, StringConstraints(pattern=_RELEASE)],
+    ] = {}
     """Version by name; empty when imported."""
     kernel_version: Annotated[str, StringConstraints(pattern=_RELEASE)] | None = None
     mdadm_version: Annotated[str, StringConstraints(pattern=_RELEASE)] | None = None

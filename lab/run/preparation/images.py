@@ -72,9 +72,7 @@ def import_named(
     if source.endswith(image_archive.SUFFIX):
         if name is not None:
             raise InputError("--name: an archive has its image's name: leave --name out")
-        return download.import_archive(
-            source, checksum=checksum, progress=progress, in_use=in_use()
-        )
+        return download.import_archive(source, checksum=checksum, progress=progress)
     assert checksum is not None
     if name is None:
         path = urlsplit(source).path if "://" in source else str(Path(source))
