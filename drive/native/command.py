@@ -26,7 +26,7 @@ engines (``engines.c``). Programs are not read beforehand: the processor takes n
 ENVIRONMENT: Final = {
     # A static C library registers rseq, and the kernel writes there after the stub has unmapped it.
     "GLIBC_TUNABLES": "glibc.pthread.rseq=0",
-    "TMPDIR": "/tmp",  # noqa: S108
+    "TMPDIR": "/dev/shm",  # noqa: S108  a file there is Linux's memory
     "HOME": "/tmp",  # noqa: S108
 }
 """All that the process has; the guest's programs have another one (``init.c``)."""
@@ -65,24 +65,25 @@ def arguments(memory: int, further: str = "") -> list[str]:
     ]
 
 
-def command(guest: Guest) -> list[str]:
+def command(guest: Guest, masked: Sequence[str] = ()) -> list[str]:
     """Return the command line. The guest ends the process by powering off.
 
     It sees four files of the host, the region, the root file system's image, kernel and initramfs,
-    no network and no other process; it ends with the process that started it.
+    no network and no other process; it ends with the process that started it. ``masked``: words of
+    bubblewrap that hide the host's settings in ``/proc``, which depend on the host.
     """
     return [
         *("sh", "-c", _SHELL, "-", str(guest.region)),
-        *sandbox(guest),
+        *sandbox(guest, masked),
         "/linux",
         *arguments(guest.memory, guest.arguments),
     ]
 
 
-def sandbox(guest: Guest) -> Sequence[str]:
+def sandbox(guest: Guest, masked: Sequence[str] = ()) -> Sequence[str]:
     """Return the words of bubblewrap, with the separator."""
     words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    words += ["--clearenv"]
+    words += ["--unshare-user", "--disable-userns", "--uid", "0", "--gid", "0", "--clearenv"]
     for name, value in ENVIRONMENT.items():
         words += ["--setenv", name, value]
     for inside, path in (
@@ -91,8 +92,7 @@ def sandbox(guest: Guest) -> Sequence[str]:
         ("/base", guest.base),
     ):
         words += ["--ro-bind", str(path), inside]
-    # Linux's memory is a file in /dev/shm.
     size = str((guest.memory + 16) << 20)
-    words += ["--tmpfs", "/tmp", "--proc", "/proc"]  # noqa: S108
+    words += ["--size", str(1 << 20), "--tmpfs", "/tmp", "--proc", "/proc", *masked]  # noqa: S108
     words += ["--dev-bind", "/dev/null", "/dev/null", "--size", size, "--tmpfs", "/dev/shm"]  # noqa: S108
-    return [*words, "--chdir", "/", "--"]
+    return [*words, "--remount-ro", "/", "--chdir", "/", "--"]

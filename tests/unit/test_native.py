@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from drive.native import command, edits
-from lab.compile.guest.virtual_time import guest_problems
+from lab.compile.guest.virtual_time import guest_problems, why_emulated
 from lab.compile.image.series import NATIVE, native_tree
 from lab.core.errors import HostError, InputError
 from lab.host.images import native
@@ -151,6 +151,39 @@ def test_the_engine_needs_virtual_time_the_images_kernel_and_no_disturbance() ->
     assert problems(clock=Clock.VIRTUAL, kernel="linux-image-amd64") == []
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("mem=5G", "con1=null,fd:3", "iomem=x,/etc/shadow", "initrd=/x", "time-travel=off"),
+        *("lab_base=/x", "lab_disk.stop=1", "random.trust_cpu=on", "init=/bin/sh", "ssl0=port:1"),
+        *("ubd0=/etc/passwd", "MEM=5G", "x.y=" + "1" * 201),
+    ],
+)
+def test_a_scenario_gives_no_option_of_the_program(word: str) -> None:
+    own: dict[str, Any] = {"clock": Clock.VIRTUAL, "kernel_arguments": (word,)}
+    assert problems(**own, engine=Engine.NATIVE) == ["kernel_arguments"]
+    assert problems(**own) == []
+    assert word in why_emulated(Guest.model_construct(**own, kernel=None), sealed=True)
+
+
+def test_a_scenario_gives_parameters_of_modules() -> None:
+    given = ("md_mod.start_ro=1", "raid456.devices_handle_discard_safely=Y", "a.b")
+    own: dict[str, Any] = {"clock": Clock.VIRTUAL, "kernel_arguments": given}
+    assert problems(**own, engine=Engine.NATIVE) == []
+
+
+def test_the_process_sees_no_settings_of_the_host_and_has_bounded_memory() -> None:
+    words = command.command(guest("/srv/lab"), ["--tmpfs", "/proc/sys"])
+    assert {"--disable-userns", "--unshare-user"} <= set(words)
+    assert words.index("/proc") < words.index("/proc/sys") < words.index("--chdir")
+    mounts = [
+        n for n, word in enumerate(words) if word == "--tmpfs" and "/proc" not in words[n + 1]
+    ]
+    assert [words[n - 2] for n in mounts] == ["--size"] * 2
+    assert words[words.index("--remount-ro") + 1] == "/"
+    assert "/proc/sys" not in command.command(guest("/srv/lab"))
+
+
 def test_the_default_engine_is_in_no_digest() -> None:
     assert "engine" not in Guest().model_dump()
     assert Guest(engine=Engine.NATIVE).model_dump()["engine"] == Engine.NATIVE
@@ -160,6 +193,7 @@ MANIFEST: Any = SimpleNamespace(
     name="debian-12",
     kernel_version="6.1.0-56-cloud-amd64",
     packages={"linux-image-6.1.0-56-cloud-amd64": "6.1.192-2"},
+    own_modules=(),
 )
 
 
@@ -171,6 +205,9 @@ def test_the_source_is_that_of_the_images_kernel() -> None:
     newer = SimpleNamespace(**vars(MANIFEST) | {"packages": {}})
     with pytest.raises(InputError, match="is not a Debian package: set guest"):
         native_tree(recipe, newer, "hook")  # type: ignore[arg-type]
+    patched = SimpleNamespace(**vars(MANIFEST) | {"own_modules": ("raid456",)})
+    with pytest.raises(InputError, match=r"modules of its own \(raid456\)"):
+        native_tree(recipe, patched, "hook")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="kernel modules of its own"):
         native_tree(image_recipes.load("debian-12-zfs")[1], MANIFEST, "hook")
 

@@ -6,7 +6,8 @@ rules for limits (``drive/throttle.h``) or by a drive's model (``drive/drive.h``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -66,6 +67,12 @@ def guest_problems(guest: Guest) -> Iterator[Problem]:
             message="the native engine builds the kernel of the image from its source: remove the"
             " kernel, or set guest.engine to emulated",
         )
+    if guest.engine is Engine.NATIVE and (strange := not_native(guest.kernel_arguments)):
+        yield Problem(
+            key="kernel_arguments",
+            message=f"the native engine takes parameters of modules only, and '{strange}' is none:"
+            " remove it, or set guest.engine to emulated",
+        )
     if guest.cpus != 1:
         yield Problem(
             key="cpus",
@@ -85,7 +92,23 @@ def why_emulated(guest: Guest, *, sealed: bool) -> str:
         return "guest.disturb is set"
     if guest.kernel is not None:
         return f"guest.kernel is {guest.kernel}"
+    if strange := not_native(guest.kernel_arguments):
+        return f"guest.kernel_arguments has '{strange}'"
     return ""
+
+
+_OF_MODULE: Final = re.compile(
+    r"(?!lab|random)[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*(=[\w.,:+-]{0,200})?", re.ASCII
+)
+
+
+def not_native(arguments: Sequence[str]) -> str:
+    """Return the first kernel argument that a native guest does not get; empty: there is none.
+
+    Most words are options of User-Mode Linux's program, which name files of the host, the guest's
+    memory and its clock.
+    """
+    return next((word for word in arguments if not _OF_MODULE.fullmatch(word)), "")
 
 
 def disk_problems(guest: Guest, disk: Disk) -> Iterator[Problem]:

@@ -147,6 +147,12 @@ def native_tree(recipe: ImageRecipe, manifest: ImageManifest, hook: str) -> Buil
             f"guest.engine: {name} has kernel modules of its own ({recipe.modules.source}), which"
             " the native engine has not: set guest.engine to emulated"
         )
+    if manifest.own_modules:
+        raise InputError(
+            f"guest.engine: {name} has kernel modules of its own"
+            f" ({', '.join(manifest.own_modules[:3])}), which the native engine has not: set"
+            " guest.engine to emulated"
+        )
     exact = manifest.packages.get(f"{KERNEL_PREFIX}{version}")
     if recipe.kernel_file or exact is None:
         raise InputError(

@@ -14,6 +14,7 @@ from typing import Final
 
 from drive import cpio
 from drive.native import edits
+from lab.compile.guest.virtual_time import not_native
 from lab.compile.image.series import BuildTree, native_tree
 from lab.core.errors import HostError, InputError
 from lab.core.units import MIB
@@ -49,6 +50,8 @@ def prepare(guest: Guest, image: Image, say: virtual_time.Say) -> SealedKit:
     ``InputError``: not with this image. ``HostError``: not on this host.
     """
     check()
+    if strange := not_native(guest.kernel_arguments):
+        raise InputError(f"guest.kernel_arguments: a native guest does not get '{strange}'")
     plan = _plan(image)
     files.make_directory(paths.sealed())
     base = virtual_time.base_of(image, say)

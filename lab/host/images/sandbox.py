@@ -203,7 +203,7 @@ def _bwrap(box: Box) -> list[str]:
     for place, (kind, path) in sorted(binds.items()):  # a directory before what is in it
         words += [kind, str(path), place]
     for root in dict.fromkeys(("", box.root)):
-        words += ["--proc", f"{root}/proc", *_masked(f"{root}/proc"), "--dev", f"{root}/dev"]
+        words += ["--proc", f"{root}/proc", *masked(f"{root}/proc"), "--dev", f"{root}/dev"]
         words += [
             "--size",
             str(_SHARED),
@@ -215,8 +215,8 @@ def _bwrap(box: Box) -> list[str]:
     return [*words, "--remount-ro", "/"]
 
 
-def _masked(proc: str) -> list[str]:
-    """Return the words that mask what is not of a process: root may change settings there."""
+def masked(proc: str) -> list[str]:
+    """Return bubblewrap's words that mask what is not of a process: root may change settings."""
     words: list[str] = []
     for entry in sorted(Path("/proc").iterdir()):
         if entry.name.isdigit() or entry.is_symlink():

@@ -56,6 +56,7 @@ from lab.host.guest.virtual.inputs import BOOTED, blocks_of, inputs_of, joined
 from lab.host.guest.virtual.limits import Limits, tail
 from lab.host.guest.virtual.region_file import RegionFile, region_file
 from lab.host.guest.virtual.snapshot import BOOT, SealedSnapshot
+from lab.host.images.sandbox import masked
 from lab.host.images.virtual_time import guest_of, native_guest_of, root_disk
 from lab.host.system import clock, load, pids, process
 from lab.model.execution.events import GuestTime
@@ -330,7 +331,9 @@ class SealedBackend:
     def _command(self, guest: sealed.Guest) -> list[str]:
         if self._kit.engine is Engine.EMULATED:
             return confined(sealed.command(guest), self.record.path)
-        return killed_with_us(native.command(native_guest_of(self._kit, guest.region)))
+        return killed_with_us(
+            native.command(native_guest_of(self._kit, guest.region), masked("/proc"))
+        )
 
     def _started(self, command: list[str]) -> process.Daemon:
         self._daemon = process.Daemon(
