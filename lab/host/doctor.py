@@ -15,6 +15,7 @@ from lab.host import images
 from lab.host.guest import servers
 from lab.host.guest.libvirt import drives
 from lab.host.system import accelerator, load, network, paths, process
+from lab.plugins import catalog
 
 PROGRAMS: Final = {
     "qemu-img": ("qemu-utils", True, "disks"),
@@ -66,6 +67,22 @@ def findings() -> list[Finding]:
         _image(),
         _space(),
         _memory(),
+        *_plugins(),
+    ]
+
+
+def _plugins() -> list[Finding]:
+    """Return the plug-ins that did not come with the lab."""
+    return [
+        Finding(
+            name="plug-in",
+            good=not one.wrong,
+            needed=False,
+            detail=f"{one.package}/{one.name}, {one.source}"
+            + (f": {one.wrong}" if one.wrong else ""),
+            mend="rename or repair the file" if one.wrong else "",
+        )
+        for one in catalog.other_plugins()
     ]
 
 

@@ -8,31 +8,42 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import lab
 from lab.core.errors import InputError
 
 if TYPE_CHECKING:  # completion finds names without importing models, which takes long
+    from importlib.metadata import EntryPoint
+
     from lab.model.plugin import ArrayKind, DiskModel, FaultKind, WorkloadTool
     from lab.model.scenario.document import Workload
 
 SCHEMA: Final = "scenario.schema.json"
 """The JSON Schema next to the scenarios; their first line names it for editors."""
+CONSTANTS: Final = ("WORKLOAD", "DISK", "ARRAY", "FAULT")
+"""The last line of a plug-in's file, by ``PACKAGES``."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+def _config() -> Path:
+    """Return the directory of the user's own files."""
+    config = os.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(config) if config.startswith("/") else Path.home() / ".config") / "lab"
 
 
 def _directories(kind: str) -> tuple[Path, ...]:
     """Return the user's directory first, then the one that came with the lab."""
-    config = os.environ.get("XDG_CONFIG_HOME", "")
-    own = (Path(config) if config.startswith("/") else Path.home() / ".config") / "lab" / kind
-    return tuple(d for d in (own, _shipped(kind)) if d.is_dir())
+    return tuple(d for d in (_config() / kind, _shipped(kind)) if d.is_dir())
 
 
 def _shipped(kind: str) -> Path:
@@ -135,11 +146,82 @@ def _path(name: str, kind: str, known: dict[str, Path]) -> Path:
     return known[name]
 
 
+PACKAGES: Final = ("workloads", "disks", "arrays", "faults")
+
+
+def user_plugins() -> Path:
+    """Return the directory of the user's own plug-ins: below it ``workloads``, ``disks`` and so on.
+
+    A file there is like one of the lab. It cannot replace one of the lab.
+    """
+    return _config() / "plugins"
+
+
 @cache
 def plugin_names(package: str) -> tuple[str, ...]:
-    """Return the plug-ins in ``lab/plugins/workloads``, ``disks``, ``arrays`` or ``faults``."""
+    """Return the plug-ins in ``lab/plugins/workloads``, ``disks``, ``arrays`` or ``faults``, the
+    user's own, and those of installed packages."""
+    names = {m.name for m in iter_modules(_package(package).__path__) if m.name[0] != "_"}
+    return tuple(sorted(names | set(_installed(package))))
+
+
+@cache
+def _package(package: str) -> ModuleType:
+    """Return the package, which also has the user's directory."""
     module = import_module(f"lab.plugins.{package}")
-    return tuple(sorted(m.name for m in iter_modules(module.__path__) if m.name[0] != "_"))
+    own = user_plugins() / package
+    if own.is_dir():
+        module.__path__.append(str(own))
+    return module
+
+
+@cache
+def _installed(package: str) -> dict[str, EntryPoint]:
+    """Return the plug-ins of installed packages by name: entry points of ``lab.workloads`` and so
+    on."""
+    from importlib.metadata import entry_points  # takes long, and completion needs none
+
+    return {one.name: one for one in entry_points(group=f"lab.{package}")}
+
+
+def installed_plugins() -> tuple[str, ...]:
+    """Return name, module and version of each plug-in of an installed package."""
+    return tuple(
+        f"{package} {name} {one.value} {one.dist.version if one.dist else ''}"
+        for package in PACKAGES
+        for name, one in sorted(_installed(package).items())
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPlugin:
+    """A plug-in that did not come with the lab."""
+
+    package: str
+    name: str
+    source: str
+    """Its file, or the module that an installed package names."""
+    wrong: str
+    """Why it cannot be used; empty: it can."""
+
+
+def other_plugins() -> tuple[OtherPlugin, ...]:
+    """Return the user's plug-ins and those of installed packages."""
+    found = []
+    for package, constant in zip(PACKAGES, CONSTANTS, strict=True):
+        files = sorted(p for p in (user_plugins() / package).glob("[!_]*.py"))
+        sources = {p.stem: str(p) for p in files}
+        sources |= {n: one.value for n, one in _installed(package).items() if n not in sources}
+        for name, source in sources.items():
+            try:
+                used = _plugin(package, name, constant)
+                module = sys.modules[type(used).__module__]
+                theirs = source == str(module.__file__) or not source.endswith(".py")
+                wrong = "" if theirs else "the lab has one of this name, which is used"
+            except InputError as error:
+                wrong = error.message
+            found.append(OtherPlugin(package, name, source, wrong))
+    return tuple(found)
 
 
 class MissingPluginError(InputError):
@@ -150,7 +232,16 @@ class MissingPluginError(InputError):
 def _plugin(package: str, name: str, constant: str) -> Any:
     if (missing := missing_plugin(package, name)) is not None:
         raise MissingPluginError(missing, hint="use the version of the lab that made the run")
-    return getattr(import_module(f"lab.plugins.{package}.{name}"), constant)
+    shipped = {m.name for m in iter_modules(_package(package).__path__)}
+    try:
+        if name not in shipped:
+            return _installed(package)[name].load()
+        return getattr(import_module(f"lab.plugins.{package}.{name}"), constant)
+    except Exception as error:
+        raise MissingPluginError(
+            f"the plug-in '{name}' of {package} cannot be used: {type(error).__name__}: {error}",
+            hint="`lab doctor` lists plug-ins and their files",
+        ) from error
 
 
 def workload(name: str) -> WorkloadTool:
@@ -206,7 +297,7 @@ def missing_plugin(package: str, name: str) -> str | None:
         return None
     near = get_close_matches(name, names, n=1)
     guess = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
-    return f"there is no '{name}' in lab/plugins/{package}: {guess}"
+    return f"there is no '{name}' in lab/plugins/{package} or {user_plugins() / package}: {guess}"
 
 
 def walk_scenarios(names: list[str]) -> Iterator[tuple[str, Path]]:

@@ -85,13 +85,18 @@ THE_RUN: Final = "the run"
 """Name of the case for a run that did not finish."""
 
 
-def junit_of(store: RunStore, trouble: str = "") -> str:
-    """Return the document of a run so far; ``trouble``: the error that ended it early."""
-    return junit_xml(suite_of(store, trouble))
+def junit_of(store: RunStore, trouble: str = "", *, strict: bool = False) -> str:
+    """Return the document of a run so far; ``trouble``: the error that ended it early.
+
+    ``strict``: a claim that does not hold is a failure, whatever the reason.
+    """
+    return junit_xml(suite_of(store, trouble, strict=strict))
 
 
 @contextmanager
-def written(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStore], None]]:
+def written(
+    path: Path | None, compiled: Compiled, *, strict: bool = False
+) -> Iterator[Callable[[RunStore], None]]:
     """Write a run's document to ``path`` (``None``: nowhere) after the run, even after an error.
 
     Call the yielded function with the run's directory: it writes a first document, which remains if
@@ -115,7 +120,7 @@ def written(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
             text = junit_of(told[0], why) if told else junit_xml(_nothing_run(compiled, why))
             files.write(path, text)
         raise
-    files.write(path, junit_of(told[0]))
+    files.write(path, junit_of(told[0], strict=strict))
 
 
 def check_file(path: Path, option: str = "--junit") -> None:
@@ -155,8 +160,9 @@ def _broken(why: str) -> Case:
 
 
 @understood
-def suite_of(store: RunStore, trouble: str = "") -> Suite:
-    """Return a run's test cases; ``trouble``: the error that ended it early."""
+def suite_of(store: RunStore, trouble: str = "", *, strict: bool = False) -> Suite:
+    """Return a run's test cases; ``trouble``: the error that ended it early; ``strict`` as in
+    ``junit_of``."""
     run = store.load_run()
     ended = run.finished is not None and not trouble
     result = (store.load_result() if ended else None) or result_of(store)
@@ -170,9 +176,9 @@ def suite_of(store: RunStore, trouble: str = "") -> Suite:
     cases = [
         Case(
             name=f"{claim.id}: {claim.says}",
-            ending=ENDINGS[claim.verdict],
+            ending=_ending(claim.verdict, strict=strict),
             kind="" if claim.verdict is Verdict.HOLDS else claim.verdict.value,
-            reason=claim.reason,
+            reason=_reason(claim),
             seconds=(tests[claim.id].seconds or 0.0)
             if claim.id in tests
             else sum(seconds[i] / shares[i] for i in about.get(claim.id, ())),
@@ -199,6 +205,17 @@ def suite_of(store: RunStore, trouble: str = "") -> Suite:
         properties=_properties(run, result),
         out="\n".join(c.whole for c in commands.values() if c.whole),
     )
+
+
+def _ending(verdict: Verdict, *, strict: bool) -> CaseEnding:
+    return "failure" if strict and verdict is not Verdict.HOLDS else ENDINGS[verdict]
+
+
+def _reason(claim: ClaimResult) -> str:
+    """Return the reason of a verdict, with what was expected if it does not hold."""
+    if claim.verdict is Verdict.HOLDS or not claim.expected or claim.expected in claim.reason:
+        return claim.reason
+    return f"{claim.reason}; expected {claim.expected}".removeprefix("; ")
 
 
 def _cells_of(claim: Claim, run: StoredRun) -> list[str]:

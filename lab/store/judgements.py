@@ -31,6 +31,7 @@ import drive
 import lab
 from lab.core.errors import HostError, InputError
 from lab.host.system import clock, files, makers, paths
+from lab.plugins import catalog
 from lab.store import names
 
 CODE: Final = ("analysis", "compile", "core", "md", "model", "plugins", "results", "store")
@@ -188,6 +189,9 @@ def code() -> str:
     for top in (*(package / name for name in CODE), Path(drive.__file__).parent):
         for path in sorted(top.rglob("*.py")):
             total.update(f"\n{path.relative_to(top.parent)}\n".encode() + path.read_bytes())
+    for path in sorted(catalog.user_plugins().rglob("*.py")):
+        total.update(f"\n{path}\n".encode() + path.read_bytes())
+    total.update(repr(catalog.installed_plugins()).encode())
     return total.hexdigest()
 
 

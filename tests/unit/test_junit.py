@@ -276,3 +276,19 @@ def test_a_stored_run_is_exported(cli: Cli) -> None:
     assert (again.status, "'j.xml' exists already" in again.stderr) == (2, True)
     part = cli(*words, "--out", "k.xml", "--cell", "any")
     assert part.status == 2
+
+
+def test_strict_makes_a_failure_of_each_claim_that_does_not_hold(tmp_path: Path) -> None:
+    store = stored_run(tmp_path)
+    usual, strict = (endings(read(junit_of(store, strict=s))) for s in (False, True))
+    assert set(usual.values()) & {"skipped"}
+    assert strict == {
+        name: "failure" if ending == "skipped" else ending for name, ending in usual.items()
+    }
+
+
+def test_a_claim_that_does_not_hold_says_what_was_expected(tmp_path: Path) -> None:
+    store = theory_run(tmp_path, SMALL + CLAIM, drift=0.5)
+    failure = read(junit_of(store)).find(".//failure")
+    assert failure is not None
+    assert re.search(r"expected .*30", failure.attrib["message"])

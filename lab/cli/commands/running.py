@@ -79,6 +79,10 @@ Resume = Annotated[
         show_default=False,
     ),
 ]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Exit with 1 also if a claim is inconclusive or was not tested."),
+]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print one line per event.")]
 
 
@@ -152,6 +156,7 @@ def run_scenario(
             show_default=False,
         ),
     ] = None,
+    strict: Strict = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -161,7 +166,7 @@ def run_scenario(
         lab run scenario raid5-parity-last --json
         lab run scenario raid5-parity-last --set 'matrix={}' --set array.layout=left-asymmetric
         lab run scenario raid5-parity-last --resume last
-        lab run scenario degraded --junit junit.xml
+        lab run scenario degraded --strict --junit junit.xml
         lab run scenario raid5-parity-last --cluster 127.0.0.1:8786
     """
     from dataclasses import replace
@@ -186,6 +191,7 @@ def run_scenario(
         as_json=as_json,
         verbose=verbose,
         junit=junit,
+        strict=strict,
     )
 
 
@@ -261,6 +267,7 @@ def _go(
     as_json: bool,
     verbose: bool,
     junit: Path | None = None,
+    strict: bool = False,
 ) -> None:
     from lab.cli.display.again import kept_of_run, told
     from lab.cli.display.progress import Progress
@@ -282,7 +289,7 @@ def _go(
 
     with (
         told(kept),
-        written(junit, compiled) as begun,
+        written(junit, compiled, strict=strict) as begun,
         Progress(compiled, how=how, verbose=verbose) as progress,
         hands_of(where, how, progress) as hands,
     ):
@@ -308,16 +315,18 @@ def _go(
         print_result(done.store, done.result, scenario=name)
     if done.kept and not as_json:
         say_kept(done.kept)
-    raise typer.Exit(exit_status(done))
+    raise typer.Exit(exit_status(done, strict=strict))
 
 
-def exit_status(done: Done) -> int:
-    """Return 1 if a claim was refuted or a cell did not finish, else 0."""
+def exit_status(done: Done, *, strict: bool = False) -> int:
+    """Return 1 if a claim was refuted or a cell did not finish, else 0; ``strict``: 0 needs claims
+    that all hold."""
     from lab.core.errors import EXIT_DONE, EXIT_REFUTED
     from lab.model.result.document import Outcome
     from lab.model.scenario.claim import Verdict
 
-    refuted = any(c.verdict is Verdict.REFUTED for c in done.result.claims)
+    fails = set(Verdict) - {Verdict.HOLDS} if strict else {Verdict.REFUTED}
+    refuted = any(c.verdict in fails for c in done.result.claims)
     failed = any(c.outcome is not Outcome.DONE for c in done.result.cells)
     return EXIT_REFUTED if refuted or failed else EXIT_DONE
 
