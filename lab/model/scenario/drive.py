@@ -170,7 +170,7 @@ class HardDrive:
     wake_after: float = 0.0
     wake: float = 0.0
     certificate: str = ""
-    """The key of its measurements in docs/hardware.md; empty: no measurement backs the values."""
+    """What was compared with a real drive, and how far off; empty: nothing was."""
 
     @property
     def revolution(self) -> float:
