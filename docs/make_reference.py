@@ -19,12 +19,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from docs.make_man import man_page, metavar
+from lab.capabilities.matrix import entries as night
 from lab.cli.app import examples_of
 from lab.cli.commands import app
 from lab.core import errors
 from lab.core.units import format_size, parse_rate, parse_seconds, parse_size
 from lab.model import documented
-from lab.model.matrix import file as night
 from lab.model.result import measurement
 from lab.model.result.document import Result
 from lab.model.scenario import claim

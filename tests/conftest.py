@@ -65,7 +65,9 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Charts are empty, which saves V8's start and each drawing: as `UNDRAWN`, in this process."""
     drawing = SimpleNamespace(vegalite_to_svg=lambda spec: EMPTY_SVG)
     monkeypatch.setitem(sys.modules, "vl_convert", drawing)
-    monkeypatch.setattr("lab.report.html.site._vega", str)  # which would remember an empty one
+    monkeypatch.setattr(
+        "lab.capabilities.site.page._vega", str
+    )  # which would remember an empty one
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lab.cluster import tls as cluster_tls
+from lab.capabilities.cluster import tls as cluster_tls
 
 NOBODY = 65534
 SECONDS = 3.0

@@ -12,13 +12,13 @@ import sys
 import time
 from pathlib import Path
 
-from lab.cluster import client as cluster
-from lab.cluster.local import door_of
-from lab.cluster.serve import serve_worker
-from lab.cluster.worker import ClusterHost, Wire
-from lab.compile import resources
+from lab.capabilities.cluster import client as cluster
+from lab.capabilities.cluster import resources
+from lab.capabilities.cluster.local import door_of
+from lab.capabilities.cluster.model import HostFacts, Returned
+from lab.capabilities.cluster.serve import serve_worker
+from lab.capabilities.cluster.worker import ClusterHost, Wire
 from lab.core.units import GIB
-from lab.model.cluster import HostFacts, Returned
 from lab.model.result.calibration import Calibration
 from lab.model.result.document import Outcome, PhaseSeconds
 from lab.store.runs import StoredOutcome

@@ -25,7 +25,7 @@ GENERATED: Final = "docs/reference/"
 """Made from help texts and field descriptions, which are checked in their source files."""
 TEXT_KEYS: Final = ("title", "question", "notes", "says", "source", "reason", "description")
 DESCRIBED: Final = (
-    *("lab/model/scenario/", "lab/model/matrix/", "lab/model/result/"),
+    *("lab/model/scenario/", "lab/capabilities/matrix/", "lab/model/result/"),
     *("lab/plugins/arrays/", "lab/plugins/disks/", "lab/plugins/faults/", "lab/plugins/workloads/"),
 )
 """Docstrings of these modules, classes and fields become docs/reference."""

@@ -14,11 +14,11 @@ from itertools import combinations
 from lab.analysis.compare import CERTAIN, LEAST, count_change, each, figure_change
 from lab.analysis.noise import share_of, spread_of
 from lab.core.versions import age
-from lab.model.matrix.record import Regression
 from lab.model.result.comparison import Change, FigureChange
-from lab.model.result.document import CellMeasurement
+from lab.model.result.document import CellMeasurement, Result
 from lab.model.result.measurement import Metric, MetricKind
 from lab.model.result.noise import NoiseFloor
+from lab.model.result.regression import Regression
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue
 
@@ -53,6 +53,13 @@ class Sighting:
         """The key of the value's history."""
         one = self.figure
         return (self.scenario, self.claim, self.cell, one.workload, one.metric, self.disk)
+
+
+def systems(result: Result) -> tuple[str | None, str | None]:
+    """Return versions of the guest's Linux and of mdadm; ``None``: unknown."""
+    guest, image = (result.environment.get(name) or {} for name in ("guest", "image"))
+    words = str(guest.get("mdadm") or "").removeprefix("mdadm - v").split()
+    return guest.get("kernel") or image.get("kernel"), image.get("mdadm") or next(iter(words), None)
 
 
 def regressions(sightings: Iterable[Sighting], since: str = "") -> tuple[Regression, ...]:

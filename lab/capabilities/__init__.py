@@ -1,1 +1,6 @@
-"""Capabilities: each is one folder with its model, pure logic, run, page and command."""
+"""What the lab can do with runs, one folder each. `lab.cli.commands` finds them by their names.
+
+A folder has ``command.py`` (its commands), and of these what it needs: ``model.py`` (data),
+``logic.py`` (pure), ``run.py`` (what it does), ``page.py`` (what it prints). It may import the core
+rooms and no other capability; ARCHITECTURE.md names the exceptions. Nothing imports it.
+"""

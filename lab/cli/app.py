@@ -161,23 +161,19 @@ def _top(
     del version, debug
 
 
-def _group(name: str, section: str, text: str, cls: type[Group] = Group) -> Commands:
-    group = Commands(cls=cls, help=text)
-    app.add_typer(group, name=name, rich_help_panel=section)
-    return group
+def group(name: str, section: str, text: str, cls: type[Group] = Group) -> Commands:
+    """Return a new group of commands of `app`."""
+    made = Commands(cls=cls, help=text)
+    app.add_typer(made, name=name, rich_help_panel=section)
+    return made
 
 
-scenario = _group("scenario", LOOK, "Inspect scenarios without booting a guest.")
-matrix = _group("matrix", LOOK, "Inspect matrices of scenarios, images and kernels.")
-schema = _group("schema", LOOK, "Print the JSON Schema of a file format.")
-up = _group(
-    "up", RUN, "Start a guest with disks, or run a scenario and leave its guest up.", ByKind
-)
-run = _group("run", RUN, "Run a scenario or a matrix, and remove all guests.", ByKind)
-results = _group("results", RESULTS, "Show, compare and export earlier runs.")
-image = _group("image", IMAGES, "Build, import and remove guest images.")
-kernel = _group(
+scenario = group("scenario", LOOK, "Inspect scenarios without booting a guest.")
+schema = group("schema", LOOK, "Print the JSON Schema of a file format.")
+up = group("up", RUN, "Start a guest with disks, or run a scenario and leave its guest up.", ByKind)
+run = group("run", RUN, "Run a scenario or a matrix, and remove all guests.", ByKind)
+results = group("results", RESULTS, "Show, compare and export earlier runs.")
+image = group("image", IMAGES, "Build, import and remove guest images.")
+kernel = group(
     "kernel", IMAGES, "List and fetch kernels and mdadm of Debian's archives, and build your own."
 )
-disk = _group("disk", DISKS, "List and measure real disks.")
-cluster = _group("cluster", CLUSTER, "Run cells on other machines, with dask.distributed.")

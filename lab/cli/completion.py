@@ -110,12 +110,6 @@ def export_forms(incomplete: str) -> list[str]:
     return [form for form in forms if form.startswith(incomplete)]
 
 
-def finding_kinds(incomplete: str) -> list[str]:
-    from lab.model.result.hunt import FindingKind
-
-    return [kind.value for kind in FindingKind if kind.value.startswith(incomplete)]
-
-
 def set_keys(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return keys of ``--set`` with descriptions; after ``=``, the values of the key."""
     from lab.plugins import catalog

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lab.cli import completion
+from lab.cli import capabilities, completion
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -152,6 +152,7 @@ Cluster = Annotated[
     str | None,
     typer.Option(
         "--cluster",
+        hidden="cluster" not in capabilities.names(),
         metavar="ADDRESS",
         help="Run the cells on a cluster: HOST:PORT of its scheduler, or 'local' for a cluster"
         " started by 'lab cluster local'.",
@@ -162,6 +163,7 @@ Tls = Annotated[
     Path | None,
     typer.Option(
         "--tls",
+        hidden="cluster" not in capabilities.names(),
         metavar="DIR",
         help="Directory of the cluster's certificates (ca.pem, cert.pem, key.pem), mode 0700.",
         show_default="the local cluster's, or ~/.local/share/lab/tls",

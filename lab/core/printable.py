@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import PurePosixPath
 from typing import Final
 
 _UNSEEN: Final = re.compile(
@@ -34,3 +35,16 @@ def as_name(text: str) -> str:
     """Return a file name made of a value: never empty, hidden, an option or a path."""
     name = re.sub(r"[^A-Za-z0-9._,-]+", "-", text).lstrip(".-")
     return name[:_LONGEST] or "none"
+
+
+LONGEST: Final = 200
+"""Longest file name in bytes. File systems allow 255, and temporary files have longer names."""
+
+
+def path_below(text: str) -> PurePosixPath:
+    """Parse the path of a received file; ``ValueError``: it is not below a directory."""
+    parts = text.split("/")
+    long = any(len(part.encode()) > LONGEST for part in parts)  # UnicodeError is a ValueError
+    if long or "\0" in text or any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"{text!r} is not a path below a directory")
+    return PurePosixPath(text)

@@ -7,7 +7,6 @@ suite.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,8 +25,6 @@ from lab.core.units import shortened
 from lab.host.system import files
 from lab.host.system.process import uninterrupted
 from lab.model.execution.procedure import BeginWorkload, Timed
-from lab.model.matrix.patch import Effect, PatchResult, PatchRow
-from lab.model.matrix.record import ClaimEnding, Ending, JobResult, JobState, MatrixResult
 from lab.model.result.document import UNDER_WAY, CellResult, ClaimResult, Outcome, Result, RunState
 from lab.model.scenario.claim import Claim, Verdict, matches
 from lab.model.scenario.suite import Tested
@@ -320,97 +317,6 @@ def _flat(facts: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
             yield f"{above}{name}", json.dumps(value, ensure_ascii=False)
         elif value is not None:
             yield f"{above}{name}", str(value)
-
-
-def matrix_junit(result: MatrixResult) -> str:
-    """Return the document of a matrix run so far."""
-    return junit_xml(*(_job_suite(job, result.run.started) for job in result.jobs))
-
-
-def _job_suite(found: JobResult, started: str) -> Suite:
-    """Return a suite with the job's claims, and the results that the matrix expects of them."""
-    job = found.job
-    whole = Suite(name=job.id, started=started, host="", seconds=job.took or 0.0, cases=())
-    if job.run is not None:
-        try:
-            trouble = job.reason if job.state is JobState.BROKEN else ""
-            run = suite_of(RunStore(Path(job.run)), trouble)
-        except InputError as error:
-            return dataclasses.replace(whole, cases=(_broken_job(str(error)),))
-        claims = {claim.id: claim for claim in found.claims}
-        cases = tuple(_expected(c, claims.get(c.name.partition(":")[0])) for c in run.cases)
-        # Leave out the commands of every cell: the runs have them, and they would hide the other
-        # text.
-        return dataclasses.replace(run, name=job.id, cases=cases, out="")
-    if job.state is JobState.LEFT_OUT:
-        case = Case(name=THE_RUN, ending="skipped", kind=job.state.value, reason=job.reason)
-        return dataclasses.replace(whole, cases=(case,))
-    return dataclasses.replace(whole, cases=(_broken_job(job.reason or "it was not run yet"),))
-
-
-def _broken_job(reason: str) -> Case:
-    return Case(name=THE_RUN, ending="error", kind=JobState.BROKEN.value, reason=reason)
-
-
-def _expected(case: Case, claim: ClaimEnding | None) -> Case:
-    """Return the case of a claim with the matrix's verdict on it."""
-    if claim is None or not claim.remark:
-        return case
-    reason = "\n".join(filter(None, (claim.remark, case.reason)))
-    if claim.ending is Ending.EXPECTED:
-        return dataclasses.replace(case, ending="skipped", kind=claim.ending.value, reason=reason)
-    if claim.fails:
-        return dataclasses.replace(case, ending="failure", kind=claim.ending.value, reason=reason)
-    return dataclasses.replace(case, out=f"{claim.remark}\n{case.out}")
-
-
-_EFFECTS: Final[Mapping[Effect, CaseEnding]] = {
-    Effect.SAME: "passed",
-    Effect.BETTER: "passed",
-    Effect.WORSE: "failure",
-    Effect.BROKEN: "failure",
-    Effect.INCONCLUSIVE: "skipped",
-}
-
-
-def patch_junit(result: PatchResult) -> str:
-    """Return the document of a patch series: a suite per scenario, a case per check."""
-    properties = {"series": result.series, "base": result.base.image}
-    properties |= {"patched": result.patched.image}
-    suites = [
-        Suite(
-            name=name,
-            started=result.started,
-            host="",
-            seconds=0.0,
-            cases=tuple(_row_case(row) for row in result.rows if row.scenario == name),
-            properties=properties,
-        )
-        for name in dict.fromkeys(row.scenario for row in result.rows)
-    ]
-    if result.untested or not suites:
-        cases = [
-            Case(name=THE_RUN, ending="error", kind=JobState.BROKEN.value, reason=reason)
-            for reason in result.untested
-        ] or [Case(name=THE_RUN, out="\n".join(result.remarks))]
-        suites.append(
-            Suite(name="patch", started=result.started, host="", seconds=0.0, cases=tuple(cases))
-        )
-    return junit_xml(*suites)
-
-
-def _row_case(row: PatchRow) -> Case:
-    ending = _EFFECTS[row.verdict]
-    values = f"base {row.base}, patched {row.patched}"
-    difference = f" ({row.difference})" if row.difference else ""
-    reason = "\n".join(filter(None, (f"{row.verdict.value}: {values}{difference}", row.reason)))
-    return Case(
-        name=row.check,
-        ending=ending,
-        kind="" if ending == "passed" else row.verdict.value,
-        reason=reason if ending != "passed" else "",
-        out="\n".join(filter(None, (reason if ending == "passed" else "", row.command))),
-    )
 
 
 def junit_xml(*suites: Suite) -> str:

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Final
 
-from pydantic import ValidationError
-
-from lab import __version__
 from lab.analysis import measure
 from lab.analysis.suites import SuiteTest
 from lab.compile.cell.metrics import metrics_of
-from lab.core.base import KEPT
 from lab.core.errors import InputError
-from lab.core.printable import as_name, printable
 from lab.core.units import format_seconds, shortened
-from lab.host.system import files, untrusted
-from lab.model.matrix.record import JobState, MatrixResult
-from lab.model.result.document import CellResult, Outcome, Result, RunState
+from lab.host.system import files
+from lab.model.result.document import CellResult, Outcome
 from lab.model.result.explanation import CellExplanation, Explanation
 from lab.model.result.measurement import Check, Series
 from lab.model.scenario.document import Cell
@@ -37,8 +25,6 @@ from lab.report.export.shell import cell_script
 from lab.results.again import again
 from lab.results.documents import tests_of_run, typed_names, understood
 from lab.results.judged import explanation_of_run, result_of
-from lab.results.trend import regressions_of
-from lab.store import bundles
 from lab.store.runs import RunStore, StoredCell
 
 LINES: Final = 400
@@ -225,16 +211,16 @@ def _readable(text: str) -> list[str]:
 
 def write_report(store: RunStore, out: Path | None, lab: str) -> Path:
     """Write a run's report into the run directory or to ``out``; return its path."""
-    text = _page(store, page_of(store, lab))
+    text = page_text(store, page_of(store, lab))
     if out is None:
         return store.save_report(text)
     place = out / f"{store.id}.html" if out.is_dir() else out
-    _write(place, text)
+    write(place, text)
     return place
 
 
 @understood
-def _page(_store: RunStore, page: Page, *, index: str = "", stamp: str = "") -> str:
+def page_text(_store: RunStore, page: Page, *, index: str = "", stamp: str = "") -> str:
     from lab.report.html.page import run_page
 
     return run_page(page, index=index, stamp=stamp)
@@ -253,7 +239,7 @@ def write_charts(store: RunStore, directory: Path) -> tuple[Path, ...]:
             (directory / f"{chart.name}.svg", drawn),
             (directory / f"{chart.name}.png", png(drawn)),
         ):
-            _write(path, data)
+            write(path, data)
             written.append(path)
     return tuple(written)
 
@@ -269,210 +255,7 @@ def check_directory(path: Path, option: str = "--report") -> None:
         raise InputError(f"{option} {path}: nothing can be written to '{nearest}'")
 
 
-def write_site(
-    runs: Sequence[RunStore],
-    directory: Path,
-    lab: str,
-    say: Callable[[str], None],
-    *,
-    matrix: MatrixResult | None = None,
-    added: Sequence[Path] = (),
-) -> Path:
-    """Write the site of all runs: a report of each, each cell's raw output, a page to explore all
-    values, and a badge. Return the page's path.
-
-    With ``matrix``, page and badge show that matrix run. Otherwise the badge shows each scenario's
-    last run on each image. ``added``: bundles, and results that are only explored; badge and change
-    points leave both out. The page and ``say`` report unreadable runs. ``InputError``: no run can
-    be read, or a file of ``added`` cannot.
-    """
-    from lab.report.html.site import index_page
-
-    pages: list[Page] = []
-    broken: list[str] = []
-    others = _others(added, {store.id for store in runs}, directory, lab)
-    for store in runs:
-        try:
-            page = _published(store, page_of(store, lab), directory)
-        except InputError as error:
-            broken.append(str(error))
-            say(str(error))
-            continue
-        pages.append(page)
-    for page in (*pages, *(one for one in others if isinstance(one, Page))):
-        for sentence in page.warnings:
-            say(sentence)
-    if not pages and not added:
-        raise InputError("there is no run to report on", hint="`lab up scenario NAME` makes one")
-    index = directory / "index.html"
-    worse = matrix.regressions if matrix else regressions_of(runs)
-    _write(index, index_page(pages, broken, worse, matrix, others))
-    _write(directory / "badge.svg", _badge(pages, matrix))
-    return index
-
-
-def _others(
-    files_: Sequence[Path], taken: set[str], directory: Path, lab: str
-) -> list[Page | Result]:
-    """Return the runs of bundles, with their reports written, and the results of other files.
-
-    ``taken``: ids of the site's runs; those of the files are added.
-    """
-    found: list[Page | Result] = []
-    for file in files_:
-        if not bundles.is_bundle(file.name):
-            result = result_from(file)
-            _take(result.run.id, taken, file)
-            found.append(result)
-            continue
-        with bundles.opened(str(file)) as store:
-            _take(store.id, taken, file)
-            place, typed = shlex.quote(str(file.absolute())), typed_names(store)[0]
-            if typed not in catalog.scenarios():
-                typed = shlex.quote(str(directory / f"{store.id}.files" / "scenario.yaml"))
-            page = page_of(store, lab, (typed, place))
-            run = page.result.run.model_copy(update={"directory": str(file.absolute())})
-            steps_ = ((f"{lab} results import {place}", "store this run with the others"),)
-            update: dict[str, Any] = {
-                "result": page.result.model_copy(update={"run": run}),
-                "steps": steps_,
-            }
-            found.append(_published(store, page.model_copy(update=update), directory))
-    return found
-
-
-def _take(id_: str, taken: set[str], file: Path) -> None:
-    if id_ in taken:
-        raise InputError(
-            f"--add: '{file}' is the run '{id_}', and a run with this id is in the site",
-            hint=f"compare them: lab results compare {id_} {file}",
-        )
-    taken.add(id_)
-
-
-def _published(store: RunStore, page: Page, directory: Path) -> Page:
-    """Write a run's report and raw output into a site, unless they are there; return the page with
-    its links.
-
-    A report is drawn from the page and this version alone, so equal ones give the same report.
-    """
-    name = f"{store.id}.html"
-    page, outputs = _with_outputs(store, page.model_copy(update={"link": _link(name)}))
-    stamp = _stamp(page, outputs)
-    there = all((directory / path).is_file() for path in outputs)
-    if there and _stamp_of(directory / name) == stamp:
-        return page
-    text = _page(store, page, index="index.html", stamp=stamp)
-    for path, output in outputs.items():
-        _write(directory / path, output, durable=False)
-    _write(directory / name, text)
-    return page
-
-
-def _stamp(page: Page, outputs: Mapping[str, str]) -> str:
-    """Return a digest of all that a report and its files are made from."""
-    made_from = hashlib.sha256(_drawn_by())
-    made_from.update(json.dumps(page.model_dump(mode="json")).encode())
-    for path, output in outputs.items():
-        made_from.update(f"\n{path} {len(output)}\n{output}".encode(errors="replace"))
-    return made_from.hexdigest()
-
-
-@cache
-def _drawn_by() -> bytes:
-    """Return the version of the lab, and a digest of the code and templates that draw reports."""
-    import lab.report
-
-    code = hashlib.sha256()
-    for file in sorted(Path(lab.report.__path__[0]).rglob("*")):
-        if file.suffix in (".py", ".j2", ".css"):
-            code.update(file.read_bytes())
-    return f"{__version__} {code.hexdigest()}\n".encode()
-
-
-def _stamp_of(report: Path) -> str:
-    """Return the stamp in a report of a site; empty: there is none."""
-    try:
-        with report.open("rb") as file:
-            head = file.read(_HEAD)
-    except OSError:
-        return ""
-    found = _STAMP.search(head)
-    return found[1].decode() if found else ""
-
-
-_HEAD: Final = 1024
-"""Bytes of a report until its stamp, at most."""
-_STAMP: Final = re.compile(rb'<meta name="lab-stamp" content="([0-9a-f]{64})">')
-
-
-def _link(name: str) -> str:
-    """Return a file's URL; colons too are escaped, since they would end a scheme."""
-    return quote(os.fsencode(name))
-
-
-@understood
-def _with_outputs(store: RunStore, page: Page) -> tuple[Page, dict[str, str]]:
-    """Return the page with links to its scenario file and to each cell's raw output, and these
-    files by their paths in the site."""
-    place = f"{store.id}.files"
-    outputs = {f"{place}/scenario.yaml": printable(store.scenario_text())}
-    cells = []
-    for number, (seeds, cell) in enumerate(zip(store.load_run().points, page.cells, strict=True)):
-        path = f"{place}/{number}-{as_name(cell.result.id)}.txt"
-        outputs[path] = printable(_output(store, seeds, cell))
-        cells.append(cell.model_copy(update={"output": _link(path)}))
-    file = _link(f"{place}/scenario.yaml")
-    return page.model_copy(update={"cells": tuple(cells), "scenario_file": file}), outputs
-
-
-def _output(store: RunStore, seeds: Sequence[StoredCell], cell: PageCell) -> str:
-    """Return a cell's commands and the raw output of each of its seeds."""
-    parts = [f"# run {store.id}, cell {cell.result.id}\n# commands\n\n{cell.commands}"]
-    for seed in seeds:
-        trial = f"seed {seed.cell.seed}: " if len(seeds) > 1 else ""
-        parts += [
-            f"# ==== {trial}{name}\n\n{shortened(text, LOG_SHOWN)}"
-            for name, text in store.raw(store.cell_directory(seed.id)).items()
-        ]
-    return shortened("\n".join(parts), OUTPUT_SHOWN)
-
-
-def result_from(path: Path) -> Result:
-    """Return a result document from a file; ``InputError``: it has none."""
-    try:
-        data = untrusted.read(path.parent, path.name)
-        return Result.model_validate_json(data, context=KEPT)
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"--add: '{path}' cannot be read: {reason}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"--add: '{path}' has no result: {where}{': ' if where else ''}{first['msg']}",
-            hint="`lab results show RUN --json` prints one",
-        ) from error
-
-
-def _badge(pages: Sequence[Page], matrix: MatrixResult | None) -> str:
-    from lab.report.html.badge import matrix_badge, verdicts_badge
-
-    if matrix is not None:
-        claims = [claim for job in matrix.jobs for claim in job.claims]
-        broken = sum(p.job.state is JobState.BROKEN or bool(p.failed_cells) for p in matrix.jobs)
-        fails = sum(claim.fails for claim in claims)
-        return matrix_badge(matrix.run.matrix, [c.ending for c in claims], fails, broken)
-    last: dict[tuple[str, str], Page] = {}
-    for page in pages:
-        image = (page.result.environment.get("image") or {}).get("name", "")
-        if page.result.run.state is not RunState.RUNNING:
-            last.setdefault((page.result.run.scenario, image), page)
-    verdicts = [claim.verdict for page in last.values() for claim in page.result.claims]
-    return verdicts_badge("raid-lab", verdicts)
-
-
-def _write(path: Path, page: str | bytes, *, durable: bool = True) -> None:
+def write(path: Path, page: str | bytes, *, durable: bool = True) -> None:
     """Write a file; bytes of file names that are not UTF-8 become escapes."""
     data = page.encode(errors="backslashreplace") if isinstance(page, str) else page
     files.make_directory(path.parent)

@@ -9,7 +9,6 @@ from typing import Any
 from lab.core.errors import unwritable
 from lab.host.system import files, paths
 from lab.model.documented import document
-from lab.model.matrix.file import Matrix
 from lab.model.result.document import Result
 from lab.model.scenario.document import Scenario
 from lab.plugins import catalog
@@ -21,15 +20,6 @@ def scenario_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Scenario.model_json_schema(mode="validation"),
-    }
-
-
-def matrix_schema() -> dict[str, Any]:
-    """Return the schema of a matrix file."""
-    document()
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **Matrix.model_json_schema(mode="validation"),
     }
 
 

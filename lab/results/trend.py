@@ -6,16 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lab.analysis.counted import figure_of
-from lab.analysis.known_failures import systems
 from lab.analysis.noise import disks_of
-from lab.analysis.regressions import Sighting, regressions
+from lab.analysis.regressions import Sighting, regressions, systems
 from lab.compile.cell.metrics import metrics_of
 from lab.compile.scenario.fields import fields_of
 from lab.compile.scenario.identity import identity
 from lab.core.errors import InputError
-from lab.model.matrix.file import SYSTEM
-from lab.model.matrix.record import Regression
 from lab.model.result.document import CellResult, Outcome, Result
+from lab.model.result.regression import SYSTEM, Regression
 from lab.model.scenario.claim import matches
 from lab.model.scenario.document import Cell
 from lab.results.documents import understood

@@ -38,7 +38,7 @@ from lab.model.execution.events import (
     StepStarted,
     Trouble,
 )
-from lab.model.execution.job import CellJob, End, GuestJob, Keep, Order
+from lab.model.execution.job import CONSOLE, CellJob, End, GuestJob, Keep, Order
 from lab.model.execution.procedure import (
     Backend,
     BeginWorkload,
@@ -53,7 +53,6 @@ from lab.model.execution.procedure import (
     WaitFor,
 )
 from lab.model.result.document import CellClock, Outcome, PhaseSeconds
-from lab.model.result.hunt import CONSOLE
 from lab.run.steps import Undo, run_procedure
 from lab.store.runs import save_raw
 

@@ -31,9 +31,9 @@ from pathlib import Path
 
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError, unwritable
+from lab.core.printable import path_below
 from lab.core.units import is_digits
 from lab.host.system import files, leftovers, makers, paths, unfinished
-from lab.model.cluster import path_below
 from lab.model.execution.procedure import Procedure
 from lab.model.result.document import Outcome, Result, RunState
 from lab.model.result.stored import StoredCell as StoredCell

@@ -24,18 +24,19 @@ from typing import Any, cast
 import pytest
 from pydantic import ValidationError
 
-from lab.cluster import client as cluster
-from lab.cluster import files as cluster_files
-from lab.cluster import hosts as cluster_host
-from lab.cluster import local as cluster_local
-from lab.cluster import run as app
-from lab.cluster import tls as cluster_tls
-from lab.cluster import worker as cluster_worker
-from lab.cluster import worker_process
-from lab.cluster.client import Link
-from lab.cluster.files import Shelf
-from lab.cluster.worker import Wire
-from lab.compile import resources
+from lab.capabilities.cluster import client as cluster
+from lab.capabilities.cluster import files as cluster_files
+from lab.capabilities.cluster import hosts as cluster_host
+from lab.capabilities.cluster import local as cluster_local
+from lab.capabilities.cluster import resources, worker_process
+from lab.capabilities.cluster import run as app
+from lab.capabilities.cluster import tls as cluster_tls
+from lab.capabilities.cluster import worker as cluster_worker
+from lab.capabilities.cluster.client import Link
+from lab.capabilities.cluster.files import Shelf
+from lab.capabilities.cluster.model import OUTCOME as CELL_DONE
+from lab.capabilities.cluster.model import Assignment, Returned
+from lab.capabilities.cluster.worker import Wire
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.compile.schedule import Need
@@ -49,8 +50,6 @@ from lab.host.real_disks import profiles
 from lab.host.system import paths
 from lab.host.system.accelerator import Accelerator
 from lab.md.theory.profile import fit
-from lab.model.cluster import OUTCOME as CELL_DONE
-from lab.model.cluster import Assignment, Returned
 from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
 from lab.model.result.document import Outcome, PhaseSeconds
 from lab.model.scenario.document import Cell
@@ -1072,7 +1071,7 @@ def test_nothing_of_dask_is_loaded_unless_asked_for() -> None:
     )
     program = (
         "import json, sys\n"
-        "import lab.run.execute, lab.matrix.run\n"
+        "import lab.run.execute, lab.capabilities.matrix.run\n"
         "from lab.cli import main\n"
         "for words in json.loads(sys.argv[1]):\n"
         "    sys.argv = ['lab', *words]\n"

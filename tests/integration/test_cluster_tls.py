@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import local as cluster_local
-from lab.cluster import tls as cluster_tls
+from lab.capabilities.cluster import local as cluster_local
+from lab.capabilities.cluster import tls as cluster_tls
 from lab.core.errors import HostError, InputError
 from lab.host.system import paths
 from tests import intruder
@@ -25,7 +25,7 @@ from tests import intruder
 ROOT = Path(__file__).resolve().parents[2]
 UNENCRYPTED = """\
 import sys
-from lab.cluster import serve as cluster_serve
+from lab.capabilities.cluster import serve as cluster_serve
 cluster_serve._without_http = lambda kind: (
     lambda *a, **k: kind(*a, **(k | {"protocol": "tcp", "security": None}), dashboard_address=":0")
 )
@@ -131,7 +131,7 @@ def test_certificates_are_made_once_and_for_their_owner_only(tmp_path: Path) -> 
             sys.executable,
             "-c",
             "import sys; from pathlib import Path\n"
-            "from lab.cluster import tls; tls.make(Path(sys.argv[1]))",
+            "from lab.capabilities.cluster import tls; tls.make(Path(sys.argv[1]))",
         )
         children = [subprocess.Popen([*words, str(directory)], cwd=ROOT) for _ in range(3)]
         assert [child.wait(timeout=60) for child in children] == [0, 0, 0]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from lab.capabilities.matrix.file import compile_matrix
 from lab.compile.image import build as image_build
 from lab.compile.image.log import parse_releases, reason_of
 from lab.core.errors import ToolError
 from lab.host.images import recipes as image_recipes
-from lab.matrix.file import compile_matrix
 from lab.model.image.manifest import (
     Image,
     ImageBoot,

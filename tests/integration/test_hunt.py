@@ -12,22 +12,23 @@ from typing import Any
 import pytest
 
 from drive import requests
-from lab.analysis.findings import findings
+from lab.capabilities.hunt import debug as debugging
+from lab.capabilities.hunt.logic import findings
+from lab.capabilities.hunt.model import FindingKind
+from lab.capabilities.hunt.run import SETS, Hunting, HuntOptions, rounds
+from lab.capabilities.hunt.smaller import only, proposals
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.disturbance import NEVER, disturbance
 from lab.compile.guest.program import programs
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
-from lab.compile.scenario.smaller import only, proposals
 from lab.core.errors import EXIT_INPUT, InputError
 from lab.core.yaml import parse_override, read_text, written
 from lab.host.system.accelerator import Accelerator
+from lab.model.execution.job import CONSOLE
 from lab.model.execution.procedure import Procedure
 from lab.model.result.document import CellClock, Outcome
-from lab.model.result.hunt import CONSOLE, FindingKind
 from lab.model.scenario.document import Cell
-from lab.run import debug as debugging
-from lab.run.hunt import SETS, Hunting, HuntOptions, rounds
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
 from lab.store.runs import RunStore, StoredOutcome

@@ -16,26 +16,26 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from lab.analysis.known_failures import endings, expired
+from lab.capabilities.matrix import record as matrix_runs
+from lab.capabilities.matrix import run as running
+from lab.capabilities.matrix.entries import Expected
+from lab.capabilities.matrix.file import CompiledMatrix, compile_matrix
+from lab.capabilities.matrix.jobs import host_of, plan_of
+from lab.capabilities.matrix.junit import matrix_junit
+from lab.capabilities.matrix.known_failures import endings, expired
+from lab.capabilities.matrix.model import Ending, JobRecord, JobState, MatrixResult, MatrixRun
+from lab.capabilities.matrix.page import matrix_page, plan_page, sentence
+from lab.capabilities.site.badge import verdicts_badge
+from lab.capabilities.site.run import write_site
 from lab.compile.scenario.document import Compiled
 from lab.core.errors import FullError, HostError, InputError
 from lab.host.system import paths
-from lab.matrix import run as running
-from lab.matrix.file import CompiledMatrix, compile_matrix
-from lab.matrix.plan import host_of, plan_of
-from lab.model.matrix.file import Expected
-from lab.model.matrix.record import Ending, JobRecord, JobState, MatrixResult, MatrixRun
 from lab.model.result.document import ClaimResult, Result, Run
 from lab.model.scenario.claim import Verdict
-from lab.report.content.matrix import matrix_page, plan_page, sentence
-from lab.report.html.badge import verdicts_badge
 from lab.results.documents import result_of
-from lab.results.junit import matrix_junit
-from lab.results.report import write_site
 from lab.run import execute
 from lab.run.execute import Done
 from lab.run.options import RunOptions
-from lab.store import matrix_runs
 from lab.store import runs as store
 from tests.runs import SMALL, theory_run
 
@@ -394,7 +394,7 @@ def test_why_a_part_is_informative(world: World, monkeypatch: pytest.MonkeyPatch
         own_modules=(),
     )
     image = SimpleNamespace(digest=None, manifest=manifest)
-    monkeypatch.setattr("lab.matrix.plan.systems.find", lambda _guest: image)
+    monkeypatch.setattr("lab.capabilities.matrix.jobs.systems.find", lambda _guest: image)
     assert why(world) == ["unclear last time"]
     manifest.mdadm_version = "4.5-1"
     assert why(world) == ["system has changed"]

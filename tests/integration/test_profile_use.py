@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lab.capabilities.disks.page import profile_page
+from lab.capabilities.disks.run import calibrate
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
 from lab.core.units import MIB
@@ -19,8 +21,6 @@ from lab.md.theory.profile import fit
 from lab.model.scenario.document import Cell
 from lab.plugins.disks.hdd import PRESETS, drive_of
 from lab.plugins.disks.ssd import PRESETS as SOLID
-from lab.report.terminal.disks import profile_page
-from lab.run.preparation.profiles import calibrate
 from tests import loops
 from tests.fakes import Cli
 from tests.integration.test_profile import samples_of

@@ -27,13 +27,14 @@ import pytest
 from rich.console import Console
 
 from lab.cli.display import progress
-from lab.cli.display.estimate import CELL_SECONDS, GUEST_SECONDS, Estimate, Left
+from lab.cli.display.estimate import Estimate, Left
 from lab.cli.display.labels import labels_of
 from lab.cli.display.live import NAME, clock, log_line, screen, time_left
 from lab.cli.display.progress import Display, Progress, folded
 from lab.cli.display.watching import FRESH, Watched
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id, digest_of
+from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS
 from lab.core.yaml import parse_override
 from lab.model.execution.events import (
     CellAgain,

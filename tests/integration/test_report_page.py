@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.capabilities.site.run import write_site
 from lab.core.errors import InputError
 from lab.host.system import paths
 from lab.model.result.document import CellClock, Outcome
@@ -17,7 +18,7 @@ from lab.report.content.reliability import caveats, reliability, steps
 from lab.report.content.tables import members_table, series_table
 from lab.report.html.page import run_page
 from lab.results.documents import result_of
-from lab.results.report import page_of, write_report, write_site
+from lab.results.report import page_of, write_report
 from lab.store.runs import RunStore
 from tests import runs
 from tests.fakes import Cli, stored_run

@@ -17,8 +17,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lab.analysis.known_failures import endings
 from lab.analysis.measure import contention
+from lab.capabilities.history.page import comparison_page
+from lab.capabilities.matrix.entries import Expected
+from lab.capabilities.matrix.known_failures import endings
+from lab.capabilities.matrix.model import Ending, JobRecord
 from lab.compile.cell.procedure import cell_procedure, target_of
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
@@ -26,8 +29,6 @@ from lab.core.errors import InputError, ToolError
 from lab.core.yaml import parse_override
 from lab.host.guest.ssh import directories
 from lab.model.execution.procedure import GuestCommand, Procedure, SendDirectory, Timed
-from lab.model.matrix.file import Expected
-from lab.model.matrix.record import Ending, JobRecord
 from lab.model.result.comparison import Comparison
 from lab.model.result.document import ClaimResult, Outcome
 from lab.model.scenario.claim import Verdict
@@ -38,7 +39,6 @@ from lab.plugins.workloads._suites import LONGEST_REASON
 from lab.report.content import tables
 from lab.report.content.tables import figures_table
 from lab.report.html.page import charts_of, run_page
-from lab.report.terminal.comparison import comparison_page
 from lab.results.compare import comparison_of
 from lab.results.documents import result_of
 from lab.results.junit import junit_of

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.capabilities.history.run import history_of
+from lab.capabilities.matrix import record as matrix_runs
+from lab.capabilities.site.run import write_site
 from lab.core.errors import InputError
 from lab.host.system import makers, paths
 from lab.model.result.document import UNDER_WAY, Outcome, RunState
@@ -20,12 +23,10 @@ from lab.report.content.reliability import caveats, steps
 from lab.report.html.page import run_page
 from lab.results.compare import comparison_of
 from lab.results.documents import result_of
-from lab.results.history import history_of
 from lab.results.judged import summary
 from lab.results.junit import junit_of
 from lab.results.noise import noise_here
-from lab.results.report import page_of, write_site
-from lab.store import matrix_runs
+from lab.results.report import page_of
 from lab.store.runs import RunStore
 from tests.fakes import Cli, stored_run
 

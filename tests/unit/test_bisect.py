@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.analysis.bisect import Ended, Measure, State, expected, following, path
-from lab.model.bisection import Ending, Side
+from lab.capabilities.bisect.logic import Ended, Measure, State, expected, following, path
+from lab.capabilities.bisect.model import Ending, Side
 
 G, B, S = Side.GOOD, Side.BAD, Side.SKIPPED
 ONE = ("6.12",) * 9

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from lab.bisect import commits
+from lab.capabilities.bisect import commits
+from lab.capabilities.bisect.model import Bisection, Ending, Side
+from lab.capabilities.bisect.page import bisection_page, plan_page, result_sentence
 from lab.core.errors import HostError, InputError
 from lab.host.images import linux, packages, virtual_time
 from lab.host.images.linux import Commit
 from lab.host.system.process import ProcessResult
-from lab.model.bisection import Bisection, Ending, Side
-from lab.report.content.bisection import bisection_page, plan_page, result_sentence
 from lab.results.documents import result_of
 from lab.run import execute
 from lab.run.execute import Done
@@ -239,8 +239,8 @@ def test_a_kernel_counts_only_with_its_driver(lab_home: Path) -> None:
 
 
 def test_the_plan_shows_the_titles(world: Kernels) -> None:
-    from lab.bisect.plan import estimate
-    from lab.store import bisections
+    from lab.capabilities.bisect import record as bisections
+    from lab.capabilities.bisect.question import estimate
 
     record = bisections.load(begun(world))
     effort = estimate(record)

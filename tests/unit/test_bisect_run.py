@@ -13,21 +13,22 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lab.bisect import plan, run
-from lab.bisect.plan import Request
+from lab.capabilities.bisect import question as plan
+from lab.capabilities.bisect import record as bisections
+from lab.capabilities.bisect import run
+from lab.capabilities.bisect.model import Bisection, Ending, Side
+from lab.capabilities.bisect.page import bisection_page, plan_page, result_sentence
+from lab.capabilities.bisect.question import Request
 from lab.compile.scenario.document import Compiled
 from lab.core.errors import GuestError, HostError, InputError
 from lab.host.images import packages
 from lab.host.system import paths
-from lab.model.bisection import Bisection, Ending, Side
 from lab.model.image.axis import Axis
 from lab.model.image.package import PackageFile, PackageIndex, ReleaseRead, Version
-from lab.report.content.bisection import bisection_page, plan_page, result_sentence
 from lab.results.documents import result_of
 from lab.run import execute
 from lab.run.execute import Done, Follower, LocalExecutor
 from lab.run.options import RunOptions
-from lab.store import bisections
 from tests.fakes import Cli
 from tests.runs import SMALL, theory_run
 

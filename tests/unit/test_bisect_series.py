@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from lab.bisect import run, series
+from lab.capabilities.bisect import patches as series
+from lab.capabilities.bisect import record as bisections
+from lab.capabilities.bisect import run
+from lab.capabilities.bisect.model import Bisection, Ending, Side
+from lab.capabilities.bisect.page import bisection_page, plan_page, result_sentence
 from lab.core.errors import InputError
 from lab.host.images import packages
 from lab.host.images.series import Series
-from lab.model.bisection import Bisection, Ending, Side
-from lab.report.content.bisection import bisection_page, plan_page, result_sentence
 from lab.results.documents import result_of
 from lab.run import execute
 from lab.run.execute import Done
-from lab.store import bisections
 from tests.fakes import Cli
 from tests.runs import SMALL, theory_run
 from tests.unit.test_bisect_run import CLAIM, World, screen
@@ -149,7 +150,7 @@ def test_a_guest_with_another_kernel_is_refused(world: Patched) -> None:
 
 
 def test_the_plan_lists_the_patches(world: Patched) -> None:
-    from lab.bisect.plan import estimate
+    from lab.capabilities.bisect.question import estimate
 
     record = bisections.load(begun(world))
     effort = estimate(record)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from lab.analysis.compare import CERTAIN, Side, compare, differences, figure_change
 from lab.analysis.noise import Repetition, floors, share_of
+from lab.capabilities.history.page import comparison_page
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
 from lab.model.result.calibration import VIRTUAL_DRIVES, Calibration, CalibrationPoint, kind_of
@@ -29,7 +30,6 @@ from lab.model.result.document import (
 from lab.model.result.measurement import STEADY_STATE, UNCONTENDED, Check, Measurement, Unsupported
 from lab.model.result.noise import NoiseFloor
 from lab.plugins import catalog
-from lab.report.terminal.comparison import comparison_page
 from lab.results.compare import comparison_of
 from lab.store.runs import RunStore
 from tests.fakes import FLOORS, raw_of, stored_run

@@ -13,6 +13,8 @@ from rich.console import Console, RenderableType
 
 from lab.analysis.judge import JudgedCell, judge
 from lab.analysis.noise import Repetition
+from lab.capabilities.history.page import comparison_page, history_page
+from lab.capabilities.history.run import history_of
 from lab.compile.scenario.document import compile_scenario
 from lab.host.system import load, paths
 from lab.model.execution.events import CellFinished
@@ -20,10 +22,8 @@ from lab.model.execution.procedure import Procedure
 from lab.model.result.document import CellResult, Outcome, Result
 from lab.model.result.measurement import UNCONTENDED, Check
 from lab.model.scenario.claim import Claim, Verdict
-from lab.report.terminal.comparison import comparison_page, history_page
 from lab.results.compare import comparison_of
 from lab.results.documents import result_of
-from lab.results.history import history_of
 from lab.results.noise import noise_of
 from lab.results.trend import _sightings
 from lab.run.options import RunOptions

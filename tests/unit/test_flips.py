@@ -8,24 +8,25 @@ from typing import Any
 
 import pytest
 
-from lab.analysis.flips import Judgement, axes_between, held_before
-from lab.bisect import plan as planning
-from lab.bisect import run as bisect_run
+from lab.capabilities.bisect import after_matrix as bisecting
+from lab.capabilities.bisect import question as planning
+from lab.capabilities.bisect import record as bisections
+from lab.capabilities.bisect import run as bisect_run
+from lab.capabilities.bisect.flips import Judgement, axes_between, held_before
+from lab.capabilities.bisect.model import Bisection, Ending, Pair
+from lab.capabilities.matrix import record as matrix_runs
+from lab.capabilities.matrix import run as running
+from lab.capabilities.matrix.file import CompiledMatrix, compile_matrix
+from lab.capabilities.matrix.jobs import host_of, plan_of
+from lab.capabilities.matrix.model import JobState, MatrixRun
+from lab.capabilities.matrix.page import flip_sentence, remarkable
 from lab.core.errors import HostError
 from lab.host.images import packages
 from lab.host.system import paths
-from lab.matrix import bisecting
-from lab.matrix import run as running
-from lab.matrix.file import CompiledMatrix, compile_matrix
-from lab.matrix.plan import host_of, plan_of
-from lab.model.bisection import Bisection, Ending, Pair
 from lab.model.image.axis import Axis
 from lab.model.image.package import PackageFile, PackageIndex, Version
-from lab.model.matrix.record import JobState, MatrixRun
 from lab.model.scenario.claim import Verdict
-from lab.report.content.matrix import flip_sentence, remarkable
 from lab.results.documents import result_of
-from lab.store import bisections, matrix_runs
 from tests.runs import SMALL, theory_run
 
 CLAIM = """claims:

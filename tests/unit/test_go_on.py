@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import tls as cluster_tls
+from lab.capabilities.cluster import tls as cluster_tls
 from lab.host.system import paths
 from tests.fakes import Cli, Ended, with_matrix
 
@@ -57,7 +57,7 @@ def joined(*_):
 
 execute.run_scenario = run
 if "--cluster" in sys.argv:
-    from lab.cluster import run as cluster
+    from lab.capabilities.cluster import run as cluster
     cluster.joined = joined
 """
 

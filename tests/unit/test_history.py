@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.capabilities.history.run import history_of
 from lab.core.errors import InputError
 from lab.host.system import paths
 from lab.model.result.noise import NoiseFloor
 from lab.results.documents import result_of
-from lab.results.history import history_of
 from lab.run import environment
 from lab.store import runs as store
 from lab.store.runs import RunStore

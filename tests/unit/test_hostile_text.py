@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from lab.analysis.findings import KERNEL
+from lab.capabilities.hunt.logic import KERNEL
 from lab.compile.guest.program import how_far
 from lab.compile.scenario import short_claims
 from lab.compile.scenario.short_claims import ShortFormError

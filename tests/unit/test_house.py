@@ -178,7 +178,18 @@ def append(path: Path, line: str) -> None:
 # Planted import by file, and the contract and line that report it.
 PLANTED = (
     ("core/units.py", "import lab.cli", "Layers", "lab.core.units -> lab.cli "),
-    ("matrix/one.py", "import lab.cluster", "Layers", "lab.matrix.one -> lab.cluster "),
+    (
+        "cli/shown.py",
+        "import lab.capabilities.prune.run",
+        "Layers",
+        "lab.cli.shown -> lab.capabilities.prune.run ",
+    ),
+    (
+        "capabilities/prune/page.py",
+        "import lab.capabilities.site.model",
+        "Capabilities",
+        "lab.capabilities.prune.page -> lab.capabilities.site.model ",
+    ),
     ("planted.py", '"""In no layer."""', "Layers", "- lab.planted\n"),
     ("plugins/disks/one.py", "import lab.compile", "Layers", "lab.plugins.disks.one -> lab.comp"),
     (

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab.analysis.judge import JudgedCell, counts_of, in_words, judge, limits
+from lab.analysis.counted import counts_of
+from lab.analysis.judge import JudgedCell, in_words, judge, limits
 from lab.analysis.sequential import EACH
 from lab.core.statistics import Spread, t_quantile
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES

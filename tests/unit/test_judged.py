@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import lab
+from lab.capabilities.prune import run as prune
 from lab.host.system import clock, makers, paths
 from lab.results import documents, judged, listing
-from lab.run import prune
 from lab.run.guests import sweep
 from lab.store import judgements
 from lab.store.runs import RunStore

@@ -21,7 +21,10 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from lab.cluster import tls
+from lab.capabilities.cluster import tls
+from lab.capabilities.hunt import run as hunt
+from lab.capabilities.prune import run as prune
+from lab.capabilities.prune.model import Kind
 from lab.compile.image.series import BuildTree, Target
 from lab.host.guest import servers, snapshots
 from lab.host.guest.libvirt import capabilities
@@ -34,8 +37,7 @@ from lab.host.system import files, keys, leftovers, made, once, paths, process, 
 from lab.host.system.pids import started_ticks
 from lab.model.execution.job import SealedKit
 from lab.model.execution.procedure import BuildPlugin
-from lab.model.result.pruning import Kind
-from lab.run import guests, hunt, prune
+from lab.run import guests
 from tests.unit.test_image_store import plant
 
 SIZE = 64 << 10

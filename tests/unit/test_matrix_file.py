@@ -10,16 +10,15 @@ from xml.etree import ElementTree as ET
 import pytest
 from jsonschema import Draft202012Validator
 
+from lab.capabilities.matrix.file import CompiledMatrix, compile_matrix, matrix_schema
+from lab.capabilities.matrix.jobs import host_of, plan_of
+from lab.capabilities.matrix.model import JobState
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override, read_file, read_text
-from lab.matrix.file import CompiledMatrix, compile_matrix
-from lab.matrix.plan import host_of, plan_of
-from lab.model.matrix.record import JobState
 from lab.model.scenario.document import AutoTrials, DiskBus
 from lab.plugins import catalog
-from lab.results.schema import matrix_schema
 from tests.fakes import SCENARIO, Cli, with_matrix
 
 CLAIM = """claims:

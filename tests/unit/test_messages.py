@@ -20,14 +20,14 @@ import pytest
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
+from lab.capabilities.matrix import entries as matrix
+from lab.capabilities.matrix.file import compile_matrix
 from lab.compile.scenario.document import Compiled, compile_document, compile_scenario
 from lab.core.errors import InputError
 from lab.core.units import as_yaml
 from lab.core.yaml import Document, Path_, dotted, parse_override, read_text, validate
 from lab.host.images import recipes as image_recipes
-from lab.matrix.file import compile_matrix
 from lab.model.image.recipe import ImageRecipe, ModulesRecipe
-from lab.model.matrix import file as matrix
 from lab.model.scenario.array import Array
 from lab.model.scenario.claim import Bound, Claim, Monotonic, Order, Ratio, Same, Value
 from lab.model.scenario.document import Disk, Scenario, Source, Workload

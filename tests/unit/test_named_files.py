@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from lab.capabilities.matrix import file as matrix_file
 from lab.compile.scenario.document import compile_scenario
 from lab.core import regular
 from lab.core.errors import InputError
 from lab.host.guest.ssh import directories
 from lab.host.images import recipes as image_recipes
 from lab.host.images.kernel import with_kernel
-from lab.matrix import file as matrix_file
 from lab.model.scenario.guest import Guest
 from lab.run.preparation import systems
 from tests.unit.test_image_archive import made

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.capabilities.patch.run import CLAIMS, Asked, check, matrix_of
 from lab.core.errors import InputError
-from lab.matrix.patch import CLAIMS, Asked, check, matrix_of
 from lab.model.scenario.guest import Clock
 
 BOTH = ("debian-12", "debian-13")

@@ -12,14 +12,16 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lab.analysis.compare import Side
-from lab.analysis.patch import FEW, MARGIN, Sides, confirmed, differing, rows
+from lab.capabilities.matrix.entries import Expected
+from lab.capabilities.matrix.model import JobRecord
+from lab.capabilities.patch.junit import patch_junit
+from lab.capabilities.patch.logic import FEW, MARGIN, Sides, confirmed, differing, rows
+from lab.capabilities.patch.model import Effect, PatchResult, PatchRow, PatchSide, SeriesPatch
+from lab.capabilities.patch.page import as_markdown, sentence
+from lab.capabilities.patch.run import exit_status
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE
-from lab.matrix.patch import exit_status
-from lab.model.matrix.file import Expected
-from lab.model.matrix.patch import Effect, PatchResult, PatchRow, PatchSide, SeriesPatch
-from lab.model.matrix.record import JobRecord
 from lab.model.result.document import (
     CellClock,
     CellMeasurement,
@@ -34,8 +36,6 @@ from lab.model.result.document import (
 )
 from lab.model.scenario.claim import Verdict
 from lab.plugins import catalog
-from lab.report.content.patch import as_markdown, sentence
-from lab.results.junit import patch_junit
 
 CELLS: Final = compile_scenario(catalog.scenario_path("fio-verify")).cells
 CELL: Final = next(

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from lab.capabilities.prune import run as prune
+from lab.capabilities.prune.model import Item, Pruning
 from lab.cli.commands import app
 from lab.core.errors import InputError
 from lab.host.guest import registry
 from lab.host.images import store as image_store
 from lab.host.system import paths
 from lab.host.system.pids import used_paths
-from lab.model.result.pruning import Item, Pruning
-from lab.run import prune
 from tests.fakes import stored_run
 from tests.unit.test_image_store import plant
 

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from lab.analysis import predict
+from lab.capabilities.disks.page import disk_table
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.disks import NO_DISKS, lasting
 from lab.compile.scenario.document import compile_scenario
@@ -35,7 +36,6 @@ from lab.model.scenario.document import Cell
 from lab.model.scenario.real import RealDisk
 from lab.plugins import catalog
 from lab.report.export.shell import cell_script
-from lab.report.terminal.disks import disk_table
 from lab.run.preparation import real as use
 from lab.run.steps import Undo, run_procedure
 from tests import loops

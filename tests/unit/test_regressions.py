@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.analysis.regressions import Sighting, regressions
+from lab.capabilities.site.run import write_site
 from lab.compile.cell.metrics import COUNTS, metrics_of
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.fields import fields_of
@@ -26,9 +27,8 @@ from lab.model.result.noise import NoiseFloor
 from lab.model.scenario.claim import Verdict, matches
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
-from lab.report.content.matrix import regression_sentence
+from lab.report.content.regressions import regression_sentence
 from lab.results.documents import result_of
-from lab.results.report import write_site
 from lab.results.trend import regressions_of, sightings_of
 from lab.store.runs import RunStore, StoredRun
 from tests.fakes import FLOORS

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.analysis.reproduction import first_difference, image_advice, other_inputs
+from lab.capabilities.reproduce import run as reproduce
 from lab.cli.commands import app
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id
@@ -27,7 +28,6 @@ from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Clock, Guest
 from lab.results.export import Form, export
 from lab.results.script import script_of
-from lab.run import reproduce
 from lab.run.options import RunOptions
 from lab.store import bundles
 from lab.store.runs import RunStore, StoredCell

@@ -21,8 +21,8 @@ from lab.core.yaml import parse_override
 from lab.md.facts.levels import NAMES
 from lab.md.steps.rest import LIMIT, rest_script
 from lab.md.theory.bucket import Direction, Limits, Meter
-from lab.md.theory.cell import Load
 from lab.md.theory.fio_random import places, seed_of
+from lab.md.theory.paths import Load
 from lab.model.execution.procedure import BeginWorkload, Timed
 from lab.model.result.document import DOUBTS
 from lab.model.result.measurement import AT_REST

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from lab.analysis.judge import JudgedCell, judge
-from lab.cluster import worker_process
+from lab.capabilities.cluster import worker_process
+from lab.capabilities.cluster.model import Assignment
 from lab.compile.scenario.document import Compiled, compile_document, compile_scenario
 from lab.compile.scenario.expand import expand
 from lab.compile.scenario.extends import MAX_FILES
@@ -18,7 +19,6 @@ from lab.compile.scenario.fields import fields_of
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import InputError
 from lab.core.yaml import Document, parse_override, read_text, validate
-from lab.model.cluster import Assignment
 from lab.model.result.document import CellMeasurement, CellResult, Outcome
 from lab.model.scenario.claim import Bound, Verdict
 from lab.model.scenario.document import Scenario

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.capabilities.matrix.shards import (
+    Estimate,
+    Reason,
+    informative,
+    parse_shard,
+    shards,
+    within,
+)
 from lab.core.errors import InputError
-from lab.matrix.shards import Estimate, Reason, informative, parse_shard, shards, within
 
 PIECES = st.lists(
     st.builds(

@@ -13,24 +13,25 @@ from typing import Any
 
 import pytest
 
+from lab.capabilities.history.run import history_of
+from lab.capabilities.site import page as pages
+from lab.capabilities.site.logic import site_of, slim
+from lab.capabilities.site.model import Site
+from lab.capabilities.site.page import as_json
+from lab.capabilities.site.run import result_from, write_site
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import digest_of, identity
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
 from lab.model.result.document import Result
-from lab.model.result.site import Site
 from lab.plugins import catalog
 from lab.report.charts import render as charts
 from lab.report.content.document import Page
-from lab.report.content.site import site_of, slim
 from lab.report.html import page as report
-from lab.report.html import site as pages
-from lab.report.html.site import as_json
 from lab.results import report as results
 from lab.results.documents import result_of
 from lab.results.export import Form, export
-from lab.results.history import history_of
-from lab.results.report import page_of, result_from, write_site
+from lab.results.report import page_of
 from lab.store.runs import RunStore
 from tests import runs
 from tests.fakes import EMPTY_SVG, UNDRAWN, Cli, stored_run

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli.app import DISKS, app
+
 if TYPE_CHECKING:
     from lab.capabilities.rescue.model import Report
 
 
+@app.command(rich_help_panel=DISKS)
 def rescue(
     disks: Annotated[
         list[Path] | None,

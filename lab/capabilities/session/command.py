@@ -1,122 +1,358 @@
-"""What ``lab exec`` does with its words and options."""
+"""``lab exec``: a guest without a scenario's file."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any
 
-from lab.capabilities.session.logic import fields_of
-from lab.capabilities.session.model import Ended, Job, Machine
-from lab.compile.scenario.bare import bare
-from lab.compile.scenario.document import Compiled, compile_scenario
-from lab.core import regular
-from lab.core.errors import InputError
-from lab.core.yaml import Override
-from lab.host.real_disks.refusals import known
-from lab.plugins import catalog
+import typer
+from typing_extensions import override
 
-LARGEST: Final = 64 * 1024
-"""Most bytes of a script."""
+from lab.cli import capabilities, completion
+from lab.cli.app import GUESTS, LOOK, RUN, Command, app, up
+from lab.cli.commands import scenarios
+from lab.cli.options import Clock, GuestName, Json, Seed, Sets, all_sets, own_name, print_json
+
+Disks = Annotated[
+    int | None,
+    typer.Option(
+        "--disks", metavar="N", min=0, max=64, help="Number of disks.", show_default=False
+    ),
+]
+Size = Annotated[
+    str | None,
+    typer.Option(
+        "--size", metavar="SIZE", help="Size of each disk, as in 4TB.", show_default=False
+    ),
+]
+Speed = Annotated[
+    str | None,
+    typer.Option(
+        "--speed", metavar="RATE", help="Limit of each disk, as in 10MB/s.", show_default=False
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="A disk model or one of its presets, such as hdd_7200.",
+        show_default=False,
+    ),
+]
+Level = Annotated[
+    str | None,
+    typer.Option(
+        "--level", metavar="LEVEL", help="Build an md array on the disks.", show_default=False
+    ),
+]
+Image = Annotated[
+    str | None,
+    typer.Option(
+        "--image",
+        metavar="NAME",
+        help="The guest's image.",
+        autocompletion=completion.image_names,
+        show_default=False,
+    ),
+]
+Kernel = Annotated[
+    str | None,
+    typer.Option("--kernel", metavar="VERSION", help="The guest's kernel.", show_default=False),
+]
+Cpus = Annotated[
+    int | None,
+    typer.Option("--cpus", metavar="N", min=1, help="The guest's CPUs.", show_default=False),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", metavar="SIZE", help="The guest's memory, as in 2GiB.", show_default=False
+    ),
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """The words of a command line."""
+class _ScenarioFirst(Command):
+    """A command whose options may follow a scenario, and which leaves a script's words alone."""
 
-    scenario: str | None
-    script: Path | None
-    argv: tuple[str, ...]
+    @override
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from lab.capabilities.session.inputs import is_scenario
+
+        if len(args) > 1 and args[1].startswith("-") and is_scenario(args[0]):
+            args = ["--scenario", *args]
+        return super().parse_args(ctx, args)
 
 
-def words_of(words: Sequence[str], *, dashed: bool) -> Words:
-    """Return scenario, script and command of the words.
+@app.command(
+    "exec",
+    rich_help_panel=RUN,
+    cls=_ScenarioFirst,
+    context_settings={"allow_interspersed_args": False},
+)
+def exec_(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SCENARIO] SCRIPT [ARG…] | [SCENARIO] -- COMMAND…",
+            help="A scenario whose guest, disks and array are used. A script of this host, with its"
+            " arguments. Or, after --, a command of the guest.",
+            show_default=False,
+        ),
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            "--scenario",
+            metavar="NAME",
+            hidden=True,
+            autocompletion=completion.scenario_names,
+        ),
+    ] = None,
+    disks: Disks = None,
+    size: Size = None,
+    speed: Speed = None,
+    model: Model = None,
+    level: Level = None,
+    image: Image = None,
+    kernel: Kernel = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
+    clock: Clock = None,
+    seed: Seed = None,
+    sets: Sets = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Copy the files that it leaves in its working directory to DIR.",
+            show_default=False,
+        ),
+    ] = None,
+    trials: Annotated[
+        int, typer.Option("--trials", metavar="N", min=1, max=1000, help="Run it N times.")
+    ] = 1,
+    limit: Annotated[
+        str, typer.Option("--limit", metavar="TIME", help="End it after this time.")
+    ] = "15min",
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the guest up.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a command or a script as root in a fresh guest, and remove the guest.
 
-    ``dashed``: ``--`` is before all of them, so they are a command. Otherwise the first one is a
-    scenario if it ends in ``.yaml`` or is the name of one, and is no file; the next one is ``--``
-    and a command, or a script with its arguments.
+    The exit status is the command's. $TARGET is the array, or all disks; each disk is
+    /dev/lab/disk1 and so on. The guest has no network to the outside.
+
+    Examples:
+        lab exec --disks 5 --speed 10MB/s -- lsblk
+        lab exec --disks 4 --level 5 -- mdadm --detail /dev/md/bench
+        lab exec --disks 3 --clock virtual --trials 3 --out out ./mine.sh --fast
     """
-    left = list(words)
-    scenario = None
-    if left and not dashed and is_scenario(left[0]):
-        scenario = left.pop(0)
-    if left[:1] == ["--"] and not dashed:
-        left, dashed = left[1:], True
-    if not left:
-        raise InputError(
-            "there is nothing to run: give a command after --, or a script",
-            hint="lab exec --disks 4 -- lsblk; lab exec --disks 4 ./mine.sh",
-        )
-    if dashed:
-        return Words(scenario=scenario, script=None, argv=tuple(left))
-    path = Path(left[0])
-    if not path.is_file():
-        raise InputError(
-            f"'{path}' is neither a scenario nor a script of this directory",
-            hint=f"a command follows --, as in: lab exec -- {path}",
-        )
-    return Words(scenario=scenario, script=path, argv=tuple(left[1:]))
+    from lab.capabilities.session import inputs
+    from lab.capabilities.session.model import Job, Machine
+    from lab.capabilities.session.run import Session
+    from lab.cli.display.progress import Spinner
+    from lab.core.errors import InputError
+    from lab.core.units import parse_seconds
+    from lab.core.yaml import parse_override
 
-
-def is_scenario(word: str) -> bool:
-    """Return whether a word is a scenario: the path of a file, or a name that is no file."""
-    return word.endswith((".yaml", ".yml")) or (
-        word in catalog.scenarios() and not Path(word).is_file()
-    )
-
-
-def script_text(path: Path) -> str:
-    """Return a script's text; ``InputError``: it is none, or too long."""
-    try:
-        return regular.read(path, LARGEST).decode()
-    except OSError as error:
-        raise InputError(f"the script '{path}' cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"the script '{path}' is not UTF-8 text (byte {error.start})") from error
-
-
-def machine_of(
-    machine: Machine, sets: Sequence[Override], scenario: str | None, *, what: str
-) -> Compiled:
-    """Return the guest, disks and array that the options describe, as a scenario."""
-    base = None
+    given = inputs.words_of(words or [], dashed=dashed(words or []))
     if scenario is not None:
-        base = compile_scenario(catalog.scenario_path(scenario), known=known)
-    fields = fields_of(machine, sets, scenario=base is not None)
-    path = base.path if base is not None else Path(f"{what}.yaml")
-    title = f"lab {what}"
-    return bare(path.absolute(), title, fields, title=title, base=base, known=known)
-
-
-def document(ended: Sequence[Ended], job: Job, clock: str) -> dict[str, Any]:
-    """Return the JSON document of what ran."""
-    trials = [asdict(one) for one in ended]
-    for one in trials:
-        del one["shown"], one["guest"]
-    guest = next((one.guest for one in ended if one.guest), None)
-    return {
-        "command": list(job.argv),
-        "clock": clock,
-        "guest": guest,
-        "status": status_of(ended),
-        "trials": trials,
-    }
-
-
-def status_of(ended: Sequence[Ended]) -> int:
-    """Return the first exit status that is not 0."""
-    return next((one.status for one in ended if one.status), 0)
-
-
-def print_trial(ended: Ended, *, several: bool) -> None:
-    """Print what a trial printed, unless it went to the terminal as it came."""
-    if not ended.shown:
-        sys.stdout.write(ended.stdout)
-        sys.stdout.flush()
-        sys.stderr.write(ended.stderr)
-    if several:
-        sys.stderr.write(
-            f"lab: trial {ended.trial}: status {ended.status} after {ended.seconds:.2f} s\n"
+        given = replace(given, scenario=scenario)
+    if keep and trials > 1:
+        raise InputError("--keep and --trials exclude each other: leave one out")
+    try:
+        seconds = parse_seconds(limit)
+    except ValueError as error:
+        raise InputError(f"--limit: {error}") from None
+    compiled = inputs.machine_of(
+        Machine(
+            disks=disks,
+            size=size,
+            speed=speed,
+            model=model,
+            level=level,
+            image=image,
+            kernel=kernel,
+            cpus=cpus,
+            memory=memory,
+            clock=clock,
+            seed=seed,
+        ),
+        [parse_override(text) for text in all_sets(sets)],
+        given.scenario,
+        what="exec",
+    )
+    job = Job(
+        argv=given.argv,
+        script=inputs.script_text(given.script) if given.script else "",
+        limit=seconds,
+        out=out,
+        trials=trials,
+        keep=keep,
+    )
+    ended = []
+    with ExitStack() as stack:
+        title = str(given.script or given.argv[0])
+        spinner = stack.enter_context(Spinner(title))
+        session = Session(
+            compiled=compiled,
+            job=job,
+            streams=not as_json,
+            say=_say,
+            progress=spinner.show,
+            begins=stack.close,
         )
+        for one in session.run():
+            stack.close()
+            if not as_json:
+                inputs.print_trial(one, several=trials > 1)
+            ended.append(one)
+    if as_json:
+        print_json(inputs.document(ended, job, compiled.base.guest.clock.value))
+    elif ended[-1].guest:
+        guest = ended[-1].guest
+        sys.stderr.write(f"lab: the guest {guest} is up: {own_name()} ssh {guest}\n")
+    raise typer.Exit(inputs.status_of(ended))
+
+
+@up.command("machine")
+def up_machine(
+    disks: Disks = None,
+    size: Size = None,
+    speed: Speed = None,
+    model: Model = None,
+    level: Level = None,
+    image: Image = None,
+    kernel: Kernel = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
+    clock: Clock = None,
+    seed: Seed = None,
+    sets: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Start a guest with disks, without a scenario's file. The word `machine` may be left out.
+
+    Examples:
+        lab up machine --disks 6 --size 4TB --model hdd_7200 --clock virtual
+        lab up machine --disks 4 --level 5
+    """
+    from lab.capabilities.session import inputs
+    from lab.capabilities.session.model import Machine
+    from lab.capabilities.session.run import facts_of, started
+    from lab.cli.commands.running import say_kept
+    from lab.cli.display.progress import Spinner
+    from lab.core.yaml import parse_override
+
+    compiled = inputs.machine_of(
+        Machine(
+            disks=disks,
+            size=size,
+            speed=speed,
+            model=model,
+            level=level,
+            image=image,
+            kernel=kernel,
+            cpus=cpus,
+            memory=memory,
+            clock=clock,
+            seed=seed,
+        ),
+        [parse_override(text) for text in all_sets(sets)],
+        None,
+        what="up",
+    )
+    with Spinner("a guest") as spinner:
+        record = started(compiled, _say, spinner.show)
+    facts = facts_of(record, compiled)
+    if as_json:
+        print_json(facts)
+        return
+    for disk in facts["disks"]:
+        typer.echo(f"{disk['name']}  {format_disk(disk['size'])}")
+    say_kept(record.id)
+
+
+def format_disk(size: int) -> str:
+    """Return a disk's size."""
+    from lab.core.units import format_size
+
+    for factor, unit in ((10**12, "TB"), (10**9, "GB")):
+        if size % (factor // 10) == 0 and size >= factor:
+            return f"{size / factor:g} {unit}"
+    return format_size(size)
+
+
+@app.command(rich_help_panel=LOOK)
+def check(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME…",
+            help="Scenarios and matrices: names, or paths of .yaml files.",
+            autocompletion=completion.scenario_names,
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Check scenarios, or a matrix. Nothing is booted.
+
+    Examples:
+        lab check my-own.yaml
+        lab check nightly
+    """
+    from lab.plugins import catalog
+
+    is_matrix = "matrix" in capabilities.names() and catalog.is_matrix(names[0])
+    if len(names) == 1 and is_matrix:
+        capabilities.part("matrix", "command").check(names[0], as_json)
+    else:
+        scenarios.check(names, as_json)
+
+
+@app.command(rich_help_panel=GUESTS)
+def cp(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE… TARGET",
+            help="Files or directories, and where they go. A path in a guest is GUEST:PATH, or"
+            " :PATH if one guest is up.",
+        ),
+    ],
+) -> None:
+    """Copy files into a guest, or out of it, as root.
+
+    Examples:
+        lab cp mine.sh :/srv/
+        lab cp g1a2b3c:/var/log/syslog .
+    """
+    from lab.run.guests import copy
+
+    raise typer.Exit(copy(words, user="root"))
+
+
+@app.command("ssh-config", rich_help_panel=GUESTS)
+def ssh_config(guest: GuestName = None) -> None:
+    """Print a guest's part of a configuration of OpenSSH, for rsync, Ansible or an editor.
+
+    Examples:
+        lab ssh-config > guest.config
+    """
+    from lab.run.guests import ssh_config
+
+    typer.echo(ssh_config(guest), nl=False)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"lab: {text}\n")
+
+
+def dashed(words: list[str]) -> bool:
+    """Return whether ``--``, which the parser drops, is before these words."""
+    return "--" in sys.argv and sys.argv[sys.argv.index("--") + 1 :] == words

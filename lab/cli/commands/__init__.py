@@ -1,47 +1,33 @@
-"""The command groups, one file each. Importing this package registers all of them in `app`."""
+"""The commands of the core, one file per group; those of capabilities are found by their folders.
+
+Importing this package adds all of them to `app`.
+"""
 
 from lab.cli.app import app
+from lab.cli.capabilities import add_commands
 from lab.cli.commands import (
-    bisecting,
-    clusters,
-    disks,
     doctor,
     guests,
-    hunting,
     images,
     kernels,
-    matrices,
-    patching,
-    pruning,
     reporting,
-    reproducing,
-    rescuing,
     results,
     running,
     scenarios,
     schemas,
-    sessions,
 )
+
+add_commands()
 
 __all__ = [
     "app",
-    "bisecting",
-    "clusters",
-    "disks",
     "doctor",
     "guests",
-    "hunting",
     "images",
     "kernels",
-    "matrices",
-    "patching",
-    "pruning",
     "reporting",
-    "reproducing",
-    "rescuing",
     "results",
     "running",
     "scenarios",
     "schemas",
-    "sessions",
 ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lab.cli import completion
+from lab.cli import capabilities, completion
 from lab.cli.app import run, up
 from lab.cli.commands.results import print_result
 from lab.cli.options import (
@@ -33,12 +33,13 @@ from lab.cli.options import (
 
 if TYPE_CHECKING:
     from lab.cli.display.progress import Progress
-    from lab.cluster.client import Door
     from lab.run.execute import Done, Executor
     from lab.run.options import RunOptions
     from lab.run.preparation.platforms import Platform
     from lab.store.runs import RunStore
 
+Door = Any
+"""A cluster's address, as the capability `cluster` reads it."""
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -235,9 +236,9 @@ def where_of(cluster: str | None, tls: Path | None) -> Door | None:
         if tls is not None:
             raise InputError("--tls needs --cluster ADDRESS")
         return None
-    from lab.cluster.local import door_of
-
-    return door_of(cluster, tls)
+    if "cluster" not in capabilities.names():
+        raise InputError("--cluster: this lab has no lab/capabilities/cluster")
+    return capabilities.part("cluster", "local").door_of(cluster, tls)
 
 
 @contextmanager
@@ -248,10 +249,19 @@ def hands_of(where: Door | None, how: RunOptions, progress: Progress) -> Iterato
     if where is None:
         yield LocalExecutor(options=how, watch=progress.watch, say=progress.note)
         return
-    from lab.cluster.run import joined
-
+    joined = capabilities.part("cluster", "run").joined
     with joined(where, how, progress.watch, progress.note) as found:
         yield found
+
+
+def reach(where: Door, how: RunOptions) -> None:
+    """Raise an error at once, before the first cell, if the cluster cannot be used."""
+
+    def unheard(*_: object) -> None:
+        pass
+
+    with capabilities.part("cluster", "run").joined(where, how, unheard, unheard):
+        pass
 
 
 def _go(

@@ -33,18 +33,6 @@ def scenario(
 
 
 @schema.command()
-def matrix() -> None:
-    """Print the JSON Schema of a matrix of scenarios.
-
-    Examples:
-        lab schema matrix > matrix.schema.json
-    """
-    from lab.results.schema import matrix_schema
-
-    print_json(matrix_schema())
-
-
-@schema.command()
 def result() -> None:
     """Print the JSON Schema of a result document.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,7 +15,7 @@ from lab.core.errors import LabError
 if TYPE_CHECKING:
     from lab.store.runs import RunStore
 
-_LEFT_OUT = frozenset({"resume", "plan", "shard", "budget"})
+LEFT_OUT = frozenset({"resume", "plan", "shard", "budget"})
 """Options that the resume command leaves out."""
 NOTHING = "no cell was finished: nothing is kept"
 
@@ -65,57 +64,12 @@ def kept_of_run(context: typer.Context, store: RunStore, *, discard: bool = Fals
         return f"no cell was finished; what is known of the attempts is in {home(store.directory)}"
     _, name = typed_names(store)
     return (
-        f"{ended} of {_counted(len(cells), 'cell')} finished and kept in {home(store.directory)}."
-        f" Resume with:\n  {command(context, name, {*_LEFT_OUT, 'out'})}"
+        f"{ended} of {counted(len(cells), 'cell')} finished and kept in {home(store.directory)}."
+        f" Resume with:\n  {command(context, name, {*LEFT_OUT, 'out'})}"
     )
 
 
-def kept_of_matrix(context: typer.Context, directory: Path, *, discard: bool = False) -> str:
-    """Return the numbers of finished jobs and of the current job's cells, and how to resume.
-
-    ``discard``: remove the runs and the record if no cell was finished.
-    """
-    from lab.model.matrix.record import JobState
-    from lab.store import matrix_runs
-    from lab.store.runs import RunStore
-
-    record = matrix_runs.load(directory)
-    done = sum(job.state is JobState.DONE for job in record.jobs)
-    ended = 0
-    for job in record.jobs:
-        if job.run and job.state is not JobState.DONE:
-            run = RunStore(Path(job.run))
-            ended += sum(run.has_cell(cell.id) for cell in run.load_run().cells)
-    if not done and not ended:
-        runs = [RunStore(Path(job.run)) for job in record.jobs if job.run]
-        if not discard or any(run.has_lost_attempts() for run in runs):
-            return f"no cell was finished; what is known of the attempts is in {home(directory)}"
-        for run in runs:
-            if run.is_run:
-                run.discard()
-        RunStore(directory).discard()
-        return NOTHING
-    more = f", with {_counted(ended, 'cell')} finished of others" if ended else ""
-    return (
-        f"{done} of {_counted(len(record.jobs), 'job')} done{more}, kept in {home(directory)}."
-        f" Resume with:\n  {command(context, shlex.quote(record.id), _LEFT_OUT)}"
-    )
-
-
-def kept_of_patch(context: typer.Context, directory: Path) -> str:
-    """Return the number of finished jobs of a patch series, and how to go on."""
-    from lab.model.matrix.record import JobState
-    from lab.store import matrix_runs
-
-    jobs = matrix_runs.load(directory).jobs
-    done = sum(job.state is JobState.DONE for job in jobs)
-    return (
-        f"{done} of {_counted(len(jobs), 'job')} done. The same command goes on, since cells in"
-        f" virtual time that are finished are not run again:\n  {command(context, None, ())}"
-    )
-
-
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 

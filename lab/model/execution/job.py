@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from lab.core.base import Model
 from lab.model.execution.procedure import Procedure
 from lab.model.scenario.guest import Engine
+
+CONSOLE: Final = "console.txt"
+"""Raw output with the kernel's messages; of a disturbed cell, all of them."""
 
 
 class SealedKit(Model):

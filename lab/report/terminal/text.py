@@ -14,8 +14,7 @@ from rich.text import Text
 
 from lab.analysis.judge import in_words
 from lab.compile.cell.metrics import metrics_of
-from lab.compile.resources import CPUS, DISK, IMAGE, MEMORY, SPACE
-from lab.core.units import GIB, as_yaml, format_size
+from lab.core.units import as_yaml, format_size
 from lab.model.scenario.document import SERVED
 from lab.report.content.figures import axis_value
 from lab.report.content.plain_table import PlainTable, plain_table
@@ -114,27 +113,6 @@ def guest_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
         since = _since(row["created"])
         port = str(row["port"] or "–")  # QEMU has not reported it yet
         table.add_row(row["id"], row["state"], row["scenario"], row["array"] or "–", port, since)
-    return table
-
-
-def cluster_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
-    """Return the table of ``lab cluster status``."""
-    table = plain_table("host", "accelerator", "guests", "memory", "space", "images, disks")
-    for row in rows:
-        if "problem" in row:
-            table.add_row(row["problem"])
-            continue
-        has = row["offers"]
-        sizes = (f"{has.get(name, 0) / GIB:.1f} GiB" for name in (MEMORY, SPACE))
-        there = [
-            name.removeprefix(kind)
-            for kind in (IMAGE, DISK)
-            for name in sorted(has)
-            if name.startswith(kind)
-        ]
-        guests = f"{has.get(CPUS, 0):g}"
-        kind = row["accelerator"].upper()
-        table.add_row(row["host"], kind, guests, *sizes, ", ".join(there) or "–")
     return table
 
 

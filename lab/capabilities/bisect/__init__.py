@@ -1,0 +1,1 @@
+"""Finds the version, patch or commit that changed a verdict or a value."""

@@ -1,0 +1,1 @@
+"""Runs cells on other machines. All code that uses dask."""

@@ -1,0 +1,1 @@
+"""Lists real disks that may be used, and measures them."""

@@ -1,0 +1,1 @@
+"""Matrix runs: scenarios × images x kernels, one job after the other."""

@@ -1,0 +1,1 @@
+"""A patch series for md or mdadm: a matrix without and with it, compared."""

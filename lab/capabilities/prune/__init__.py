@@ -1,0 +1,1 @@
+"""Frees disk space: what was not used for longest goes first."""

@@ -1,0 +1,1 @@
+"""Runs the sealed cells of a stored run again, and compares them byte for byte."""

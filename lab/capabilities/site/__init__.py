@@ -1,0 +1,1 @@
+"""A static site of all runs, to explore and share."""

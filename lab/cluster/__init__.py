@@ -1,1 +1,0 @@
-"""All code that uses dask: runs whose cells other hosts execute."""

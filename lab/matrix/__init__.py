@@ -1,1 +1,0 @@
-"""Matrix runs: file, jobs, shards, order, execution."""

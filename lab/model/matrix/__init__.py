@@ -1,1 +1,0 @@
-"""Matrix files and records of matrix runs. Data only."""
