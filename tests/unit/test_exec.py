@@ -72,8 +72,8 @@ def test_words_are_scenario_script_and_command(
         seen_words.append(words_of(words, dashed=dashed))
         return seen_words[-1]
 
-    monkeypatch.setattr(command, "words_of", recorded)
-    monkeypatch.setattr(command, "machine_of", machine_of)
+    monkeypatch.setattr(inputs, "words_of", recorded)
+    monkeypatch.setattr(inputs, "machine_of", machine_of)
     monkeypatch.setattr("sys.argv", ["lab", "exec", *line.split()])
     with pytest.raises(InputError, match="exec"):
         app(["exec", *line.split()], standalone_mode=False)
