@@ -162,6 +162,6 @@ def write_new(path: Path) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(first_line(path) + _NEW)
     except FileExistsError:
-        raise InputError(f"'{path}' is there already, and is not written over") from None
+        raise InputError(f"'{path}' already exists; not overwritten") from None
     except OSError as error:
         raise InputError(f"'{path}' cannot be written: {error.strerror}") from error

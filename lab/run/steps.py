@@ -166,6 +166,9 @@ def read_pairs(text: str) -> dict[str, str]:
 
 def compare(name: str, found: Mapping[str, str], expect: Mapping[str, str]) -> Check:
     """Return one check over all keys; its detail names those that differ."""
+    if expect and not any(key in found for key in expect):
+        missing = f"{len(expect)} values" if len(expect) > 1 else f"'{next(iter(expect))}'"
+        return Check(name=name, passed=False, detail=f"the guest did not report {missing} of it")
     wrong = [
         f"{key} is {found[key]!r}, not {value!r}" if key in found else f"{key} was not found"
         for key, value in expect.items()

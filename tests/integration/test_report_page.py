@@ -130,7 +130,7 @@ def test_the_reader_notices_what_does_not_stand_alone() -> None:
 def test_question_and_answer_come_first_and_every_claim_has_its_reason(run: RunStore) -> None:
     text = Reader(run_page(page_of(run))).text
     stored, result = run.load_run(), result_of(run)
-    words = (stored.question, *result.answer.sentences, "The values of the answer", "S004-1")
+    words = (stored.question, *result.answer.sentences, "Values behind the answer", "S004-1")
     places = [text.index(" ".join(one.split())) for one in words]
     assert places == sorted(places)
     for claim in result.claims:

@@ -226,7 +226,7 @@ def _difference(unit: str, one: BranchDifference) -> Text:
 
 
 def _conclusion(found: History) -> str:
-    certain = f"{found.level:.0%} certain, all change points and differences together."
+    certain = f"Confidence: {found.level:.0%} for all change points and differences together."
     if not found.too_short:
         return certain
     several = f"{found.too_short} series have" if found.too_short > 1 else "1 series has"

@@ -53,7 +53,7 @@ def plan(keep: int, *, with_runs: bool) -> Pruning:
         if not why and (left > keep or one.kind is Kind.LEFTOVER):
             left -= one.bytes
             left_over = one.kind is Kind.LEFTOVER
-            reason = "a killed process was making it" if left_over else "last use is the oldest"
+            reason = "a killed process was making it" if left_over else "least recently used"
             gone.append(_item(one, reason, remove=True))
         else:
             stay.append(_item(one, why or "there is room for it", remove=False))

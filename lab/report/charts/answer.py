@@ -32,7 +32,7 @@ def answer_chart(page: Page) -> Chart | None:
     bars = [_bar(page, value, names[value], ranges.get(value), measure) for value in values]
     return Chart(
         name="answer",
-        title="The values of the answer",
+        title="Values behind the answer",
         subtitle="",
         caption="; ".join(
             f"{name} {bar.text}" for name, bar in zip(names.values(), bars, strict=True)

@@ -112,7 +112,7 @@ def _origins(result: Result) -> Iterator[tuple[str, str]]:
             runs[cell.reused_from] = runs.get(cell.reused_from, 0) + 1
     if runs:
         said = "; ".join(f"{n} of {len(result.cells)} cells from {run}" for run, n in runs.items())
-        yield "reused", f"{said}: the same inputs ran there (--fresh runs them again)"
+        yield "reused", f"{said}: same inputs (--fresh measures again)"
     fixed = {
         (m.workload, len(m.values))
         for cell in result.cells
