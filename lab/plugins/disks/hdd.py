@@ -104,7 +104,7 @@ PRESETS: Final = {
     "hdd_samsung_f1": HardDrive(
         source="Measured: github.com/louwrentius/fio-plot, benchmark_data of 2019, Samsung F1 1 TB "
         "on AHCI, 4 KiB random requests; rates, read-ahead, overhead and cable are the lab's",
-        certificate="reads at depths 1 to 32: 4.1 % RMS, +8.6 % at worst (depth 8); writes: 1.3 % "
+        certificate="reads at depths 1 to 32: 4.1 % RMS, +8.6 % at worst (depth 8); writes: 1.6 % "
         "RMS; all points were fitted. The 99th percentile of reads is 47 % too late at depth 8, "
         "that of writes up to 44 % too early",
         rpm=7200,
@@ -130,7 +130,7 @@ PRESETS: Final = {
         source="Measured: github.com/louwrentius/fio-plot, benchmark_data of 2019, HGST 7200 rpm "
         "100 GB behind an HP P420i, 4 KiB random requests; rates, read-ahead, overhead and cable "
         "are the lab's",
-        certificate="reads at depths 1 to 32: 1.5 % RMS, -2.3 % at worst, percentiles within 12 %; "
+        certificate="reads at depths 1 to 32: 1.5 % RMS, -2.4 % at worst, percentiles within 13 %; "
         "fitted at depths 1, 4 and 16, tested at 2, 8 and 32. Writes from depth 2 on are 30 to "
         "36 % too slow",
         rpm=7200,
