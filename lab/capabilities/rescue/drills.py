@@ -118,13 +118,10 @@ bump() { echo ${2:-}writemostly >/sys/block/md0/md/dev-${1#/dev/}/state; sleep 1
 until_percent() {
   n=0
   while [ $n -lt 1500 ]; do
-    set -- "$1" $(sed 's,/, ,' /sys/block/md0/md/sync_completed)
-    case "$2" in
-      none|'') [ $n -lt 100 ] || break ;;
-      *)
-        [ $(($2 * 100 / $3 + 40)) -lt "$1" ] || throttle 600
-        [ $(($2 * 100 / $3)) -lt "$1" ] || return 0 ;;
-    esac
+    part=$(sed -n 's/.*reshape *= *\([0-9]*\).*/\1/p' /proc/mdstat)
+    if [ -z "$part" ]; then [ $n -lt 100 ] || break; part=0; fi
+    if [ $((part + 20)) -lt "$1" ]; then throttle 3000; else throttle 600; fi # mdadm sets its own
+    [ "$part" -lt "$1" ] || return 0
     n=$((n + 1))
     sleep 0.1
   done
