@@ -28,7 +28,12 @@ COLUMNS: Final = (
     Column("run", "string", "", "Id of the run."),
     Column("scenario", "string", "", "Name of the scenario."),
     Column("started", "string", "", "When the run began: ISO 8601, UTC."),
-    Column("accelerator", "string", "", "`kvm`, or `tcg` for software emulation."),
+    Column(
+        "accelerator",
+        "string",
+        "",
+        "`kvm`, `tcg` (emulation) or `native` (a program).",
+    ),
     Column("qemu", "string", "", "Version of QEMU."),
     Column("kernel", "string", "", "Release of the guest's kernel."),
     Column("mdadm", "string", "", "Version of mdadm in the guest."),

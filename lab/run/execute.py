@@ -243,6 +243,8 @@ def _run_scenario(
         executor.say(reason)
     if resume is None:
         environment = executor.environment(place) | ({"engine": reasons} if reasons else {})
+        if cells and all(cell.guest.native for cell in cells):
+            environment |= {"accelerator": "native", "accelerator_reason": engines.NATIVE}
         run = _stored_run(compiled, cells, texts, environment)
         store = RunStore.create(compiled.name, _text_of(compiled), out)
         held.enter_context(store.hold())

@@ -3,7 +3,8 @@
 Sources: mdadm 4.2 ``Grow.c`` (``Grow_reshape``, ``analyse_change``, ``reshape_array``,
 ``set_new_data_offset``); kernel ``raid5.c`` and ``raid10.c`` (``check_reshape``, ``takeover``),
 ``raid1.c: raid1_reshape``, ``raid0.c: raid0_takeover``. What mdadm 4.2 and Linux 6.1 said to
-changes of all levels is in ``tests/golden/md``.
+changes of all levels is in ``tests/golden/md``; mdadm 4.4 and Linux 6.12 (without ``linear``) said
+the same.
 """
 
 from __future__ import annotations

@@ -90,6 +90,11 @@ class Guest(Stable):
     takes the CPU away from them, as `lab hunt` does."""
 
     @property
+    def native(self) -> bool:
+        """Whether Linux runs as a program of the host."""
+        return self.clock is Clock.VIRTUAL and self.engine is Engine.NATIVE
+
+    @property
     def system(self) -> System:
         """What it boots: image, kernel and mdadm."""
         return self.image, self.kernel, self.mdadm
