@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -335,3 +337,17 @@ def test_a_drill_follows_from_its_seed(name: str) -> None:
     files = drills.files_of(1)
     assert set(drills.expected_hashes(drills.DRILLS["far-behind"](1), 1)) == set(files)
     assert drills.files_of(2) != files
+
+
+def test_files_of_all_file_systems_are_copied(tmp_path: Path) -> None:
+    for name in ("first", "second", "third"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    (tmp_path / "second/link").symlink_to("./file")
+    copied = attempts.COPY.replace("/mnt/x", f"{tmp_path}/$mounted")
+    script = f"out={tmp_path}/out\nfor mounted in first second third; do\n{copied}\ndone\n"
+    subprocess.run(["sh", "-euc", script], check=True)
+    subprocess.run(["tar", "-x", "-f", tmp_path / "out", "-C", tmp_path], check=True)
+    assert (tmp_path / "file").read_text() == "first"
+    assert (tmp_path / "file-system-2/link").read_text() == "second"
+    assert (tmp_path / "file-system-3/file").read_text() == "third"

@@ -329,6 +329,11 @@ LIB
 for d in /sys/block/vd*; do echo "$(cat $d/serial)=/dev/${d##*/}" >>/tmp/lib; done
 . /tmp/lib
 """
+COPY: Final = """\
+copies=$((${copies:-0} + 1))
+    if [ $copies = 1 ]; then tar -C /mnt/x -cf $out .
+    else tar -C /mnt/x --transform "s,^\\.,file-system-$copies,S" -rf $out .; fi"""
+"""Shell lines that add the mounted file system to the archive; further ones get a directory."""
 SECONDS: Final = 900
 """Most seconds of an attempt in the guest."""
 
@@ -345,13 +350,12 @@ def script(
     """Return the script that tries attempts; each has a number, its disks are that SCSI target.
 
     ``passphrase``, ``backup``: bytes on the disks of these names. ``copy``: files go to the disk
-    ``out`` as a tar archive.
+    ``out`` as a tar archive; those of further file systems to ``file-system-2`` and so on in it.
     """
     library = (
         LIBRARY.replace("@FSCK@", "300").replace("@READ@", "600").replace("@FILES@", str(files))
     )
-    to = "tar -C /mnt/x -cf $out ."
-    lines = [library.replace("@COPY@", to if copy else ":")]
+    lines = [library.replace("@COPY@", COPY if copy else ":")]
     if passphrase:
         lines.append(f"head -c {passphrase} $passphrase >/tmp/passphrase")
     if backup:
