@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,9 @@ def script(tmp_path: Path) -> str:
 def test_a_script_in_virtual_time(lab_home: Home, image: str, tmp_path: Path) -> None:
     words = ("exec", "--disks", "2", "--clock", "virtual", "--trials", "2", "--image", image)
     out = tmp_path / "out"
-    found = lab_home.json(*words, "--out", str(out), script(tmp_path), "a b", "c")
+    done = lab_home.run(*words, "--json", "--out", str(out), script(tmp_path), "a b", "c")
+    assert done.returncode == 7, done.stderr
+    found = json.loads(done.stdout)
     assert found["status"] == 7
     assert [one["stdout"] for one in found["trials"]] == [
         f"2 a b {seed}\ndisk1\ndisk2\n2\n" for seed in (1, 2)
