@@ -211,7 +211,7 @@ def test_a_new_scenario_is_a_good_one_and_is_never_written_over(cli: Cli) -> Non
     (cli.base / "mine.yaml").write_text("precious")
     again = cli("scenario", "new", "mine.yaml")
     assert again.status == 2
-    assert "is not written over" in again.stderr
+    assert "already exists" in again.stderr
     assert (cli.base / "mine.yaml").read_text() == "precious"
     assert cli("scenario", "new", "mine.txt").status == 2
     assert cli("scenario", "new", "nowhere/mine.yaml").status == 2
