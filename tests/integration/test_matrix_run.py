@@ -24,7 +24,7 @@ from lab.capabilities.matrix.jobs import host_of, plan_of
 from lab.capabilities.matrix.junit import matrix_junit
 from lab.capabilities.matrix.known_failures import endings, expired
 from lab.capabilities.matrix.model import Ending, JobRecord, JobState, MatrixResult, MatrixRun
-from lab.capabilities.matrix.page import matrix_page, plan_page, sentence
+from lab.capabilities.matrix.page import matrix_page, overview_of, plan_page, sentence
 from lab.capabilities.site.badge import verdicts_badge
 from lab.capabilities.site.run import write_site
 from lab.compile.scenario.document import Compiled
@@ -334,7 +334,7 @@ def test_the_report_has_every_part_a_page_for_each_run_and_a_badge(
 ) -> None:
     found = world.matrix(world.compiled(expecting("bad")))
     runs = running.runs_of(found.run, list(store.every()))
-    index = write_site(runs, tmp_path / "site", "lab", print, matrix=found)
+    index = write_site(runs, tmp_path / "site", "lab", print, overview=overview_of(found))
     page = index.read_text()
     assert "A short matrix" in page
     assert all(f'href="{r.id}.html"' in page for r in runs)
