@@ -20,7 +20,8 @@ for module in 4 * [argparse, inspect, pydoc, typing]:
 """A program of Python that takes as long as the host's CPU is slow: beside a busy one, whose caches
 and clock it shares, it takes 1.1 to 1.4 times as long, and so do the commands."""
 IDLE: Final = 0.270
-"""CPU seconds of the reference, at best, on the host on which the limits below were set."""
+"""CPU seconds of the reference, at best, on the host on which the limits below were set. On a faster
+CPU nothing is scaled: it ran the reference 1.6 times as fast, and the commands 1.2 times."""
 
 
 def cpu_seconds(argv: list[str], base: Path) -> float:
@@ -37,9 +38,9 @@ def quickest(args: list[str], base: Path, *, enough: float) -> float:
     for _ in range(12):
         reference = min(reference, cpu_seconds([sys.executable, "-c", REFERENCE], base))
         best = min(best, cpu_seconds([*lab_argv(), *args], base))
-        if best * IDLE / reference < enough:
+        if best * min(1.0, IDLE / reference) < enough:
             break
-    return best * IDLE / reference
+    return best * min(1.0, IDLE / reference)
 
 
 def test_help_is_there_at_once(tmp_path: Path) -> None:

@@ -321,18 +321,24 @@ def test_gc_removes_them_too() -> None:
     assert guests.sweep() == left
 
 
+CAPABILITIES = (
+    *("bisect/patches", "cluster/files", "cluster/tls", "hunt/run", "patch/run", "prune/run"),
+    *("reproduce/run", "rescue/run"),
+)
+
+
 def test_every_maker_is_in_the_table() -> None:
     """A module that makes things under such names is one of those whose makers are killed here."""
     known = {
-        *("cluster/files", "cluster/tls", "host/guest/libvirt/capabilities", "host/guest/registry"),
+        *(f"capabilities/{name}" for name in CAPABILITIES),
+        *("host/guest/libvirt/capabilities", "host/guest/registry"),
         *("host/guest/servers", "host/guest/snapshots", "host/guest/virtual/snapshot"),
         *("host/guest/ssh/shell", "host/guest/virtual/stopping"),
         *("host/images/build", "host/images/buildtree", "host/images/download"),
         *("host/images/linux", "host/images/native", "host/images/packages", "host/images/store"),
         *("host/images/virtual_time", "host/images/workspace", "host/system/files"),
         *("host/system/load", "host/system/made", "host/system/once", "host/system/untrusted"),
-        *("bisect/series", "matrix/patch", "run/hunt", "run/preparation/patched", "run/prune"),
-        *("run/reproduce", "store/bundles", "store/runs"),
+        *("run/preparation/patched", "store/bundles", "store/runs"),
     }
     makes = re.compile(
         r"\b(?:unfinished\.name|made\.(?:once|held|making|replace)|image_workspace\.workspace)\("
@@ -346,7 +352,7 @@ def test_every_maker_is_in_the_table() -> None:
     own = re.compile(r"f\"[^\"\n]*[.-]\{os\.getpid\(\)\}")
     named = {name for name, text in sources.items() if own.search(text)}
     short = {"local", "serve", "worker", "worker_process"}  # sockets are in them
-    assert named == {f"cluster/{name}" for name in short}
+    assert named == {f"capabilities/cluster/{name}" for name in short}
 
 
 DEAD = "4194305"  # above the kernel's largest process id

@@ -15,6 +15,7 @@ import pytest
 
 from lab.capabilities.history.run import history_of
 from lab.capabilities.site import page as pages
+from lab.capabilities.site import run as site_run
 from lab.capabilities.site.logic import site_of, slim
 from lab.capabilities.site.model import Site
 from lab.capabilities.site.page import as_json
@@ -28,7 +29,6 @@ from lab.plugins import catalog
 from lab.report.charts import render as charts
 from lab.report.content.document import Page
 from lab.report.html import page as report
-from lab.results import report as results
 from lab.results.documents import result_of
 from lab.results.export import Form, export
 from lab.results.report import page_of
@@ -295,7 +295,7 @@ def test_a_report_is_drawn_again_only_if_what_it_is_made_from_changed(
     (tmp_path / "site" / f"{stores[2].id}.html").unlink()
     next((tmp_path / "site" / f"{stores[3].id}.files").iterdir()).unlink()
     assert drawn() == 2
-    monkeypatch.setattr(results, "__version__", "9")
-    results._drawn_by.cache_clear()
+    monkeypatch.setattr(site_run, "__version__", "9")
+    site_run._drawn_by.cache_clear()
     assert drawn() == len(stores)
-    results._drawn_by.cache_clear()
+    site_run._drawn_by.cache_clear()

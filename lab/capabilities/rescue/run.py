@@ -461,7 +461,7 @@ def _kept(drill: Drill, seed: int, work: Path, place: Path) -> Practice:
     images = []
     for number, member in enumerate(drills.order(drill, seed), 1):
         target = place / f"disk-{number}.raw"
-        shutil.move(work / f"member-{member}.raw", target)
+        files.move(work / f"member-{member}.raw", target)
         images.append(target)
         if member in holes:
             rows, at = ["# Mapfile of a drill", "0x0 + 1"], 0

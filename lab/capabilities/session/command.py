@@ -65,7 +65,9 @@ Kernel = Annotated[
 ]
 Cpus = Annotated[
     int | None,
-    typer.Option("--cpus", metavar="N", min=1, help="The guest's CPUs.", show_default=False),
+    typer.Option(
+        "--cpus", metavar="N", min=1, max=256, help="The guest's CPUs.", show_default=False
+    ),
 ]
 Memory = Annotated[
     str | None,

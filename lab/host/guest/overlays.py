@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from lab.core import qemu_img
 from lab.core.errors import GuestError, HostError, InputError, cause_of_panic
 from lab.core.qemu_img import QCOW2, RAW
 from lab.host.guest.virtual.confined import SANDBOX
@@ -100,8 +101,7 @@ class Answer:
 
 def overlay(path: Path, size: int) -> None:
     """Make an empty overlay; QEMU is told its base when it starts."""
-    words = ("qemu-img", "create", "-q", "-f", QCOW2, "-o", _OVERLAY, str(path), str(size))
-    process.run(words, timeout=60)
+    process.run(qemu_img.create(QCOW2, path, size, ("-o", _OVERLAY)), timeout=60)
 
 
 def run(

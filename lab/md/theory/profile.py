@@ -45,7 +45,7 @@ def fit(samples: Samples, hdd: HardDrive, ssd: SolidStateDrive) -> Profile:
     if samples.rotational:
         drive, assumed = fit_hdd(samples, hdd)
         own = asdict(drive)
-        own.pop("source"), own.pop("seed")
+        own.pop("source"), own.pop("seed"), own.pop("certificate")
         return Profile(
             kind="hdd",
             hdd=HddParameters.model_validate(own),
@@ -55,7 +55,7 @@ def fit(samples: Samples, hdd: HardDrive, ssd: SolidStateDrive) -> Profile:
         )
     solid = fit_ssd(samples, ssd)
     own = asdict(solid)
-    own.pop("source")
+    own.pop("source"), own.pop("certificate")
     return Profile(
         kind="ssd",
         ssd=SsdParameters.model_validate(own),
