@@ -20,8 +20,8 @@ for module in 4 * [argparse, inspect, pydoc, typing]:
 """A program of Python that takes as long as the host's CPU is slow: beside a busy one, whose caches
 and clock it shares, it takes 1.1 to 1.4 times as long, and so do the commands."""
 IDLE: Final = 0.270
-"""CPU seconds of the reference, at best, on the host on which the limits below were set. On a faster
-CPU nothing is scaled: it ran the reference 1.6 times as fast, and the commands 1.2 times."""
+"""CPU seconds of the reference, at best, on the host on which the limits below were set. A faster
+host is not scaled: one ran the reference 1.6 times as fast, and the commands 1.2 times."""
 
 
 def cpu_seconds(argv: list[str], base: Path) -> float:

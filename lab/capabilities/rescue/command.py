@@ -51,7 +51,10 @@ def rescue(
         typer.Option("--copy-to", metavar="DIR", help="Copy the files of the best attempt here."),
     ] = None,
     sector: Annotated[
-        int, typer.Option("--sector", help="Logical sector of the disks: 512 or 4096.")
+        int,
+        typer.Option(
+            "--sector", min=512, max=4096, help="Logical sector of the disks: 512 or 4096."
+        ),
     ] = 512,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document.", show_default=False)
@@ -74,7 +77,9 @@ def rescue(
             "--drill", metavar="NAME", help="Make a broken array to learn on, in this directory."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the drill.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=2**31 - 1, help="Seed of the drill.")
+    ] = 1,
 ) -> None:
     """Find out what is left of an array, and try repairs on overlays in guests.
 
