@@ -654,7 +654,7 @@ def _cpu_use(cell: Cell, raw: Mapping[str, str]) -> dict[str, list[_CpuUse]]:
             continue
         try:
             values = _trials(cell, number, raw)
-        except ToolError:  # whoever reads the measurements says so
+        except ToolError:  # `measurements` reports it
             values = [{}] * cell.trials
         used[workload.name] = [
             _CpuUse(
