@@ -166,6 +166,16 @@ def test_a_scenario_gives_no_option_of_the_program(word: str) -> None:
     assert word in why_emulated(Guest.model_construct(**own, kernel=None), sealed=True)
 
 
+def test_a_stored_cell_gives_no_option_of_the_program_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bundle's cells are not checked as a scenario is."""
+    monkeypatch.setattr(native, "check", lambda: None)
+    image: Any = None
+    with pytest.raises(InputError, match="does not get 'mem=5G'"):
+        native.prepare(Guest.model_construct(kernel_arguments=("mem=5G",)), image, print)
+
+
 def test_a_scenario_gives_parameters_of_modules() -> None:
     given = ("md_mod.start_ro=1", "raid456.devices_handle_discard_safely=Y", "a.b")
     own: dict[str, Any] = {"clock": Clock.VIRTUAL, "kernel_arguments": given}
