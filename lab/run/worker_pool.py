@@ -5,7 +5,6 @@ Each worker has one guest.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from lab.compile.guest.disks import Plugged
 from lab.core.errors import EXIT_TROUBLE, FullError, HostError, InputError, LabError, TroubleError
 from lab.host.guest import registry as guests
 from lab.host.system import clock, wire
-from lab.host.system.process import Child
+from lab.host.system.process import Child, python
 from lab.model.execution.events import Event, GuestGone, GuestKept, Trouble
 from lab.model.execution.job import GuestJob, Order
 from lab.model.scenario.guest import Guest
@@ -87,7 +86,7 @@ class WorkerPool:
         """Start a worker; its events go to ``events``."""
         log = self.directory / f"worker-{job.guest}.log"
         child = Child(
-            [sys.executable, "-m", "lab.run.worker"],
+            python("-m", "lab.run.worker"),
             first_line=job.model_dump_json(),
             log=log,
             env={"LIBVIRT_LOG_OUTPUTS": "3:stderr"},  # libvirt reads it when the library is loaded

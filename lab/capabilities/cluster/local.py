@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,7 +31,7 @@ from lab.core.errors import HostError, InputError, unwritable
 from lab.host.guest import registry as guests
 from lab.host.images import workspace as image_workspace
 from lab.host.system import clock, paths, pids
-from lab.host.system.process import Child, uninterrupted
+from lab.host.system.process import Child, python, uninterrupted
 
 RECORD: Final = "cluster.json"
 TLS: Final = "tls"
@@ -195,7 +194,7 @@ class _Starter:
 
     def __call__(self, name: str, words: list[str], env: dict[str, str]) -> None:
         child = Child(
-            [sys.executable, "-m", "lab", "cluster", *words, "--lifeline"],
+            python("-m", "lab", "cluster", *words, "--lifeline"),
             first_line="",
             log=self._directory / f"{name}.log",
             env=env,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -34,7 +33,7 @@ from lab.capabilities.cluster.model import (
 )
 from lab.core.errors import EXIT_DONE, FullError, HostError, LabError, TroubleError
 from lab.host.system import paths
-from lab.host.system.process import Child
+from lab.host.system.process import Child, python
 from lab.host.system.wire import SILENCE
 from lab.model.execution.events import CellStarted, Trouble
 
@@ -138,7 +137,7 @@ class WorkerHandle:
         paths.outposts().mkdir(parents=True, exist_ok=True)
         self._log = paths.outposts() / f"{assignment.run}.{os.getpid()}.log"
         self._child = Child(
-            [sys.executable, "-m", "lab.capabilities.cluster.worker_process"],
+            python("-m", "lab.capabilities.cluster.worker_process"),
             first_line=assignment.model_dump_json(),
             log=self._log,
             env={},

@@ -216,4 +216,4 @@ def _unpacked(text: str, into: Path) -> tuple[str, ...]:
             packed.write_bytes(base64.b64decode("".join(text.split()), validate=True))
         except binascii.Error as error:
             raise ToolError(f"the files of the guest cannot be read: {error}") from error
-        return tars.unpack(packed, into)
+        return tars.unpack(packed, into, "r:gz")

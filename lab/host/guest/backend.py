@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -270,10 +269,9 @@ class LiveBackend:
         if self._console is not None:
             self._console.end()
         process.start_watcher(
-            [
-                *(sys.executable, "-m", "lab.host.guest.console"),
-                *(str(self.record.path), str(self._most_data())),
-            ]
+            process.python(
+                *("-m", "lab.host.guest.console", str(self.record.path), str(self._most_data()))
+            )
         )
         for server in self._servers.values():
             server.let_go()

@@ -21,12 +21,14 @@ from lab.core.units import MIB
 from lab.host.images import store as image_store
 from lab.host.images import virtual_time as sealed_kit
 from lab.host.images.store import MANIFEST, Progress
-from lab.host.system import untrusted
+from lab.host.system import tars, untrusted
 from lab.model.image.manifest import Image, ImageManifest, contents_digest, image_at
 
 SUFFIX: Final = ".tar"
 _MOST: Final = 1 * MIB
 """Most bytes of a manifest."""
+_ENTRIES: Final = 64
+"""Most entries; `export` writes some ten."""
 _KIT: Final = 64 * MIB
 """Most bytes of each boot file."""
 
@@ -63,7 +65,7 @@ def unpack(archive: Path, work: Path, source: str) -> ImageManifest:
     made = work / "image"
     made.mkdir()
     try:
-        with tarfile.open(archive, "r:") as tar:
+        with tars.opened(archive, "r:", entries=_ENTRIES) as tar:
             manifest = _manifest(tar, source)
             if manifest.digest != contents_digest(manifest.files):
                 raise InputError(f"'{source}': the digest in its '{MANIFEST}' is not its files'")

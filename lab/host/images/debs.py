@@ -16,7 +16,7 @@ from typing import Final
 
 from lab.core.errors import ToolError
 from lab.core.units import MIB, format_size, is_digits
-from lab.host.system import process
+from lab.host.system import process, tars
 
 
 def fields(deb: Path, *names: str) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def _control(deb: Path) -> str:
     """Return the control file, one stanza; ``ToolError``: there is none."""
     try:
         name, data = _second(deb)
-        with tarfile.open(fileobj=io.BytesIO(_unpacked(name, data)), mode="r:") as tar:
+        with tars.opened(io.BytesIO(_unpacked(name, data)), "r:") as tar:
             found = [one for one in tar if one.name.removeprefix("./") == "control"]
             if len(found) != 1 or not found[0].isreg() or found[0].issparse():
                 raise ToolError("its control.tar has no single regular file 'control'")

@@ -148,6 +148,7 @@ def _said(argv: list[str], expected: str, what: str) -> str | None:
                 timeout=SECONDS + 10,
                 check=False,
                 log=log,
+                cwd=Path("/"),  # QEMU takes firmware of its working directory before its own
             )
         except LabError as error:
             return error.message

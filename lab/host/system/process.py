@@ -11,6 +11,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -188,6 +189,15 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(kind, handler)
 
 
+def python(*words: str) -> list[str]:
+    """Return the command line of this Python, such as ``-m`` and a module of the lab.
+
+    With ``-m`` or ``-c`` alone it would import from the working directory first, which may be a
+    stranger's checkout.
+    """
+    return [sys.executable, "-P", *words]
+
+
 class Child:
     """A process that writes output while it runs, and ends when its input closes.
 
@@ -338,6 +348,7 @@ class Daemon:
                     stderr=out,
                     start_new_session=True,
                     pass_fds=descriptors,
+                    cwd="/",  # QEMU takes firmware of its working directory before its own
                 )
         except FileNotFoundError as missing:
             raise HostError(

@@ -13,7 +13,6 @@ import errno
 import json
 import os
 import re
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -429,7 +428,7 @@ def try_open() -> str:
     drives.load()
     with TemporaryDirectory(prefix="lab-doctor-") as directory:
         done = process.run(
-            [sys.executable, "-c", code, uri_of(Path(directory))],
+            process.python("-c", code, uri_of(Path(directory))),
             timeout=60,
             check=False,
             env={"LIBVIRT_LOG_OUTPUTS": "3:file:/dev/null"},  # blanks separate its words

@@ -39,7 +39,7 @@ def run(
         what = "a process that suspends the guest"
         locks.take(file.fileno(), path, seconds=SUSPENDING, what=what, shared=True)
         process.start_watcher(
-            [sys.executable, "-m", "lab.host.guest.virtual.sessions", str(record.path)]
+            process.python("-m", "lab.host.guest.virtual.sessions", str(record.path))
         )
         suspend.go_on(record.path)
         return process.attached(argv, environment)
