@@ -45,6 +45,7 @@ def main() -> None:
         setattr(sys, name, Shown(getattr(sys, name)))
     for kind in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(kind, _interrupt)
+    os.umask(os.umask(0) | 0o002)  # `paths` refuses directories that all users can write to
     try:
         clock.limit(1.0)  # a wrong LAB_LIMITS is refused before anything waits
         app(standalone_mode=True)

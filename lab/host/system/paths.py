@@ -30,7 +30,10 @@ judged    ``$XDG_CACHE_HOME/lab/judged``  yes: runs are judged again
 
 from __future__ import annotations
 
+import functools
 import os
+import shlex
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -53,12 +56,58 @@ the home to QEMU as ``-qmp unix:PATH,server=on`` when it probes it; there they c
 def _base(variable: str, default: str, sub: str) -> Path:
     home = os.environ.get("LAB_HOME")
     if home:
-        return _usable("LAB_HOME", Path(home).absolute()) / sub
+        place = _usable("LAB_HOME", Path(home).absolute())
+        return _private(_private(place) / sub)
     for name in ("XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):  # all or none can be used
         _usable(name, Path(os.environ.get(name, "")))
     xdg = os.environ.get(variable, "")
     # The specification says to ignore relative paths.
-    return (Path(xdg) if xdg.startswith("/") else _usable("HOME", Path.home()) / default) / "lab"
+    place = Path(xdg) if xdg.startswith("/") else _usable("HOME", Path.home()) / default
+    return _private(place / "lab")
+
+
+_OVERFLOW: Final = 65534
+"""Owner of files of users that a user namespace does not have, ``user_namespaces(7)``."""
+
+
+def _private(place: Path) -> Path:
+    """Return a directory of the lab's; ``InputError`` if another user can put files there.
+
+    The lab runs programs that it keeps there, and links there lead elsewhere. A directory that is
+    not there yet is made by this user.
+    """
+    try:
+        found = place.stat()
+    except OSError:
+        return place
+    user, owners = os.geteuid(), {0, os.geteuid()}
+    if user == 0 and (behind := os.environ.get("SUDO_UID", "")).isdecimal():
+        owners.add(int(behind))
+    if _is_within():  # the process that made the namespace has seen the owner
+        owners.add(_OVERFLOW)
+    if found.st_uid not in owners:
+        raise InputError(
+            f"'{place}' belongs to the user with number {found.st_uid}, who could change the"
+            " programs that the lab keeps there",
+            hint="set LAB_HOME to a directory of your own, such as LAB_HOME=$HOME/lab",
+        )
+    if found.st_mode & stat.S_IWOTH:
+        raise InputError(
+            f"all users of this host may write to '{place}', and could change the programs that"
+            " the lab keeps there",
+            hint=f"remove what is not yours, and then: chmod o-w {shlex.quote(str(place))}",
+        )
+    return place
+
+
+@functools.cache
+def _is_within() -> bool:
+    """Return whether this process is in a user namespace that lacks users of the host."""
+    try:
+        words = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
+    except OSError:
+        return False
+    return sum(map(int, words[2::3])) < (1 << 32) - 1
 
 
 def _usable(variable: str, path: Path) -> Path:
@@ -69,7 +118,7 @@ def _usable(variable: str, path: Path) -> Path:
     if why := wrong(str(path)):
         raise InputError(
             f"{variable} is {str(path)!r}, and the path of the lab's files cannot have {why}",
-            hint="set LAB_HOME to another directory, such as LAB_HOME=/var/tmp/lab",
+            hint="set LAB_HOME to another directory, such as LAB_HOME=$HOME/lab",
         )
     return path
 

@@ -67,10 +67,12 @@ def opened(
 
         @override
         def next(self) -> tarfile.TarInfo | None:
-            self._entries += 1
-            if self._entries > entries + 1:
+            if self._entries > entries:
                 raise tarfile.ReadError(f"it has more than {entries} entries")
-            return super().next()
+            asked_before = self.offset
+            found = super().next()
+            self._entries += self.offset != asked_before
+            return found
 
     given: dict[str, Any] = {"name": archive} if isinstance(archive, Path) else {"fileobj": archive}
     with Tar.open(mode=mode, tarinfo=_Entry, **given) as tar:
