@@ -8,7 +8,7 @@ STATUS_FILE ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix lock reference docs wheel release bench bench-quick clean
+.PHONY: help setup demo test check rooms fix lock reference docs wheel release bench bench-quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: setup ## run all tests, real guests too, but the slow ones (PYTEST_ARGS=â€
 
 check: setup ## format, lint, types, layers and the fast tests, without guests
 	@tools/check.sh $(PYTEST_ARGS)
+
+rooms: setup ## the delete test: each folder of lab/capabilities removed, then types, layers and fast tests
+	@$(BIN)/python tools/delete_test.py
 
 fix: setup ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix

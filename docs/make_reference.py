@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from docs.make_man import man_page, metavar
-from lab.capabilities.matrix import entries as night
+from lab.capabilities.matrix.logic import entries as night
 from lab.cli.app import examples_of
 from lab.cli.commands import app
 from lab.core import errors

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from hypothesis import settings
 
 from lab.host.system import paths
 from tests import distribution
-from tests.fakes import EMPTY_SVG, Cli, LabServer
+from tests.fakes import Cli, LabServer
 
 # A quarter of the examples, other ones each time; `make test` asks for the thorough profile.
 settings.register_profile("quick", max_examples=25, deadline=None)
@@ -58,16 +56,6 @@ def short_cli(lab_server: LabServer) -> Iterator[Cli]:
     """``lab`` with a home whose path is short enough for sockets of guests."""
     with tempfile.TemporaryDirectory(prefix="lab-") as base:
         yield Cli(server=lab_server, base=Path(base))
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Charts are empty, which saves V8's start and each drawing: as `UNDRAWN`, in this process."""
-    drawing = SimpleNamespace(vegalite_to_svg=lambda spec: EMPTY_SVG)
-    monkeypatch.setitem(sys.modules, "vl_convert", drawing)
-    monkeypatch.setattr(
-        "lab.capabilities.site.page._vega", str
-    )  # which would remember an empty one
 
 
 @pytest.fixture(autouse=True)

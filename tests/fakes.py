@@ -428,3 +428,12 @@ def programs(directory: Path, *names: str, find: Callable[[str], str | None]) ->
         if found:
             (directory / name).symlink_to(found)
     return str(directory)
+
+
+def git(place: Path, *words: str) -> str:
+    """Run git in a repository; return what it prints."""
+    who = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    done = subprocess.run(
+        ["git", "-C", str(place), *who, *words], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from lab.capabilities.cluster import client as cluster
-from lab.capabilities.cluster import resources
+from lab.capabilities.cluster import logic as resources
 from lab.capabilities.cluster.local import door_of
 from lab.capabilities.cluster.model import HostFacts, Returned
 from lab.capabilities.cluster.serve import serve_worker

@@ -19,8 +19,8 @@ from rich.console import Console
 
 from lab.analysis.measure import contention
 from lab.capabilities.history.page import comparison_page
-from lab.capabilities.matrix.entries import Expected
-from lab.capabilities.matrix.known_failures import endings
+from lab.capabilities.matrix.logic.entries import Expected
+from lab.capabilities.matrix.logic.known_failures import endings
 from lab.capabilities.matrix.model import Ending, JobRecord
 from lab.compile.cell.procedure import cell_procedure, target_of
 from lab.compile.scenario.document import Compiled, compile_scenario

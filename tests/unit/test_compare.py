@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import random
 from dataclasses import dataclass
@@ -10,11 +9,9 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from rich.console import Console
 
 from lab.analysis.compare import CERTAIN, Side, compare, differences, figure_change
 from lab.analysis.noise import Repetition, floors, share_of
-from lab.capabilities.history.page import comparison_page
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
 from lab.model.result.calibration import VIRTUAL_DRIVES, Calibration, CalibrationPoint, kind_of
@@ -206,9 +203,6 @@ def test_a_cell_on_real_and_on_modelled_disks_says_how_near_they_are() -> None:
         found = compare(side(slow, disks=first), side(fast, disks=second))
         assert found.cells[0].fidelity == pytest.approx(0.8)
     assert compare(side(slow), side(fast)).cells[0].fidelity is None
-    console = Console(width=80, file=(text := io.StringIO()))
-    console.print(comparison_page(compare(side(slow, disks=(real,)), side(fast))))
-    assert "the models repeat 80.0% of what the real disks do" in text.getvalue()
 
 
 def test_more_figures_ask_for_more_certainty() -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from rich.console import Console, RenderableType
 
 from lab.analysis.judge import JudgedCell, judge
 from lab.analysis.noise import Repetition
-from lab.capabilities.history.page import comparison_page, history_page
-from lab.capabilities.history.run import history_of
 from lab.compile.scenario.document import compile_scenario
 from lab.host.system import load, paths
 from lab.model.execution.events import CellFinished
@@ -77,12 +73,6 @@ def made(name: str, checks: tuple[Check, ...] = (), megabytes: float | None = No
 
 
 # -- verdicts
-
-
-def printed(page: RenderableType) -> str:
-    console = Console(width=400, file=(text := io.StringIO()))
-    console.print(page)
-    return text.getvalue()
 
 
 def claims_of(workload: str) -> Claim:
@@ -158,38 +148,9 @@ def test_a_comparison_leaves_contended_values_out_and_says_so(lab_home: Path) ->
     cell = found.cells[0]
     assert {f.workload for f in cell.figures} == {"read", "write_stripe"}
     assert f"'write' was contended in the second run and is left out: {CONTENDED}" in cell.doubts
-    assert "'write' was contended in the second run" in printed(comparison_page(found))
     whole = comparison_of(first, made("03", (failed(None),)), 0.05).cells[0]
     assert whole.figures == ()
     assert f"it was contended in the second run and is left out: {CONTENDED}" in whole.doubts
-
-
-def test_a_history_marks_contended_values_and_takes_no_change_from_them(lab_home: Path) -> None:
-    made("01", megabytes=10.0)
-    made("02", (failed("write"),), 20.0)
-    made("03", megabytes=10.0)
-    found = history_of("throughput", None)
-    first = next(p.cell for p in found.points if p.axes == {"disks.count": 5, **LAYOUT})
-    line = {w: [p for p in found.points if (p.cell, p.workload) == (first, w)] for w in WORKLOADS}
-    assert [p.contended for p in line["write"]] == [False, True, False]
-    assert [p.contended for p in line["read"]] == [False, False, False]
-    made("04", (failed("write"),), 20.0)
-    made("05", (failed("write"),), 20.0)
-    changes = history_of("throughput", None).changes
-    assert {c.workload for c in changes if c.cell == first} == {"read", "write_stripe"}
-    assert printed(history_page(found)).count("contended") == 2  # of two finished cells
-    assert found.model_dump(mode="json")["points"][0]["contended"] is False
-
-
-WORKLOADS = ("write", "read")
-LAYOUT = {"array.layout": "parity-last"}
-
-
-def test_a_history_made_again_from_raw_output_marks_them_too(lab_home: Path) -> None:
-    run = made("01", (failed("write"),))
-    (run.directory / "result.json").unlink()
-    found = history_of("throughput", None)
-    assert {p.workload for p in found.points if p.contended} == {"write"}
 
 
 def test_noise_and_regressions_take_the_quiet_workloads_of_a_contended_cell(

@@ -106,4 +106,4 @@ def test_guests_of_each_clock_are_a_group() -> None:
 
 def test_long_files_exist() -> None:
     for name in LONG:
-        assert list(Path(__file__).parents[1].glob(f"*/{name}"))
+        assert list(Path(__file__).parents[1].rglob(name))

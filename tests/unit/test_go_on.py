@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lab.capabilities.cluster import tls as cluster_tls
 from lab.host.system import paths
 from tests.fakes import Cli, Ended, with_matrix
 
 TEXT = with_matrix("  array.layout: [left-symmetric, parity-last, left-asymmetric]\n")
-MATRIX = "title: T\nimages: [debian-12]\nscenarios: [{name: ./question.yaml}]\n"
 LAB = """
 import json, os, signal, sys, time
 how, cells = HOW, CELLS
@@ -56,9 +53,6 @@ def joined(*_):
     yield SimpleNamespace()
 
 execute.run_scenario = run
-if "--cluster" in sys.argv:
-    from lab.capabilities.cluster import run as cluster
-    cluster.joined = joined
 """
 
 Lab = Callable[..., Ended]
@@ -66,18 +60,25 @@ Lab = Callable[..., Ended]
 
 @pytest.fixture
 def base(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Path:
-    cli.file(TEXT)
-    cli.file(MATRIX, "m.yaml")
-    monkeypatch.setenv("LAB_HOME", str(cli.home))
-    return cli.base
+    return files(cli, monkeypatch)
 
 
 @pytest.fixture
 def lab(cli: Cli) -> Lab:
+    return ended_by(cli)
+
+
+def files(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Path:
+    cli.file(TEXT)
+    monkeypatch.setenv("LAB_HOME", str(cli.home))
+    return cli.base
+
+
+def ended_by(cli: Cli, more: str = "") -> Lab:
     """Run a command whose run ends in some way after so many cells; -1: before its directory."""
 
     def run(how: str, cells: int, *words: str) -> Ended:
-        before = LAB.replace("HOW", repr(how)).replace("CELLS", str(cells))
+        before = LAB.replace("HOW", repr(how)).replace("CELLS", str(cells)) + more
         return cli(*words, before=before)
 
     return run
@@ -134,14 +135,10 @@ def test_with_json_it_is_on_standard_error_and_a_run_elsewhere_goes_by_its_path(
     assert again(lab("SIGINT", -1, *command)) == command
 
 
-def test_up_and_a_cluster_have_their_own_commands(base: Path, lab: Lab) -> None:
+def test_up_has_its_own_command(base: Path, lab: Lab) -> None:
     up = again(lab("SIGINT", 1, "up", "scenario", "./question.yaml"))
     assert up[:3] == ["up", "scenario", "./question.yaml"]
     assert lab("tell", 0, *up).json["resume"].endswith(up[-1])
-    cluster_tls.make(base / "tls")
-    words = ("run", "scenario", "./question.yaml", "--cluster", "127.0.0.1:8786")
-    words += ("--tls", str(base / "tls"))
-    assert again(lab("SIGTERM", 1, *words))[: len(words)] == [*words]
 
 
 @pytest.mark.parametrize("cells", [-1, 0])
@@ -166,20 +163,3 @@ def test_bad_input_says_nothing_of_what_is_kept(base: Path, lab: Lab) -> None:
     ended = lab("SIGINT", 1, "run", "scenario", "./question.yaml", "--set", "disks.sice=1")
     assert ended.status == 2
     assert "keep" not in ended.stderr
-
-
-def test_a_matrix_goes_on_with_the_job_that_was_under_way(base: Path, lab: Lab) -> None:
-    words = ("run", "matrix", "./m.yaml", "--report", "site")
-    ended = lab("SIGINT", 2, *words, "--shard", "1/1", "--out", "place")
-    assert "0 of 1 job done, with 2 cells finished of others, kept in" in ended.stderr
-    command = again(ended)
-    (directory,) = paths.nights().iterdir()
-    assert sorted(command[:-2]) == sorted([*words, "--out", "place"])
-    assert command[-2:] == ["--resume", directory.name]
-    resumed = lab("tell", 0, *command)
-    (run,) = (base / "place").iterdir()
-    assert json.loads(resumed.stdout.splitlines()[0])["resume"] == str(run)
-    before = {*paths.runs().glob("*"), *paths.nights().glob("*")}
-    none = lab("SIGINT", 0, "run", "matrix", "./m.yaml")
-    assert "no cell was finished: nothing is kept" in none.stderr
-    assert {*paths.runs().glob("*"), *paths.nights().glob("*")} == before

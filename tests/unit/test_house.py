@@ -180,15 +180,15 @@ PLANTED = (
     ("core/units.py", "import lab.cli", "Layers", "lab.core.units -> lab.cli "),
     (
         "cli/shown.py",
-        "import lab.capabilities.prune.run",
+        "import lab.capabilities.planted.run",
         "Layers",
-        "lab.cli.shown -> lab.capabilities.prune.run ",
+        "lab.cli.shown -> lab.capabilities.planted.run ",
     ),
     (
-        "capabilities/prune/page.py",
-        "import lab.capabilities.site.model",
+        "capabilities/planted/page.py",
+        "import lab.capabilities.other.model",
         "Capabilities",
-        "lab.capabilities.prune.page -> lab.capabilities.site.model ",
+        "lab.capabilities.planted.page -> lab.capabilities.other.model ",
     ),
     ("planted.py", '"""In no layer."""', "Layers", "- lab.planted\n"),
     ("plugins/disks/one.py", "import lab.compile", "Layers", "lab.plugins.disks.one -> lab.comp"),
@@ -211,6 +211,10 @@ def test_each_contract_notices_a_planted_violation(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "lab", tmp_path / "lab", ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "lab/plugins/disks/two.py").touch()
+    for name in ("planted/__init__", "planted/run", "other/__init__", "other/model"):
+        path = tmp_path / f"lab/capabilities/{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
     for file, line, _, _ in PLANTED:
         append(tmp_path / "lab" / file, line)
     done = subprocess.run(

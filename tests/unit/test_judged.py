@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import lab
-from lab.capabilities.prune import run as prune
 from lab.host.system import clock, makers, paths
 from lab.results import documents, judged, listing
 from lab.run.guests import sweep
@@ -271,7 +270,7 @@ def test_a_run_with_unreadable_files_is_judged_each_time(run: RunStore, made: Ma
     assert made == [run.id] * 2
 
 
-def test_what_is_kept_goes_with_its_run_and_with_prune(lab_home: Path, made: Made) -> None:
+def test_what_is_kept_goes_with_its_run(lab_home: Path, made: Made) -> None:
     first = stored_run(paths.runs())
     second = kept.unpacked("raid5-parity-last", paths.runs())
     for run in (first, second):
@@ -283,12 +282,6 @@ def test_what_is_kept_goes_with_its_run_and_with_prune(lab_home: Path, made: Mad
     assert {judgements.path_of(second.directory, k) for k in ("result", "summary")} == set(
         paths.judged().iterdir()
     )
-    planned = prune.plan(0, with_runs=False)
-    assert [item.name for item in planned.items if item.kind == "judgement"] == ["judged"]
-    prune.carry_out(planned, lambda item: None)
-    assert list(paths.judged().iterdir()) == []
-    judged.result_of(second)
-    assert made[2:] == [second.id]
 
 
 def test_a_finished_run_is_kept_from_its_end(run: RunStore, made: Made) -> None:

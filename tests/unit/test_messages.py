@@ -20,8 +20,6 @@ import pytest
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
-from lab.capabilities.matrix import entries as matrix
-from lab.capabilities.matrix.file import compile_matrix
 from lab.compile.scenario.document import Compiled, compile_document, compile_scenario
 from lab.core.errors import InputError
 from lab.core.units import as_yaml
@@ -101,15 +99,6 @@ SCENARIO: dict[str, Any] = {
     "disks": {"count": 4, "size": "1GiB", "throttle": {}, "hdd": {}, "ssd": {}},
     "array": {"level": 5, "component_size": "64MiB", "zfs": {}},
     "workloads": [workload("dd")],
-}
-MATRIX: dict[str, Any] = {
-    "title": "T",
-    "scenarios": [{"name": "raid5-parity-last"}, {"name": "degraded"}],
-    "images": [{"image": "debian-12"}, {"image": "debian-13"}],
-    "kernels": [{"kernel": None}],
-    "include": [{"scenario": "raid5-layouts", "image": "debian-12"}],
-    "exclude": [{"scenario": "degraded", "image": "debian-13", "reason": "R"}],
-    "expected": [{"claims": ["S004-1"], "reason": "R", "until": "2099-12-31"}],
 }
 RECIPE: dict[str, Any] = {
     "description": "D",
@@ -232,19 +221,6 @@ def scenario_targets() -> Iterator[Target]:
             yield from targets(Value, data, (*below, key, 1))
 
 
-def matrix_targets() -> Iterator[Target]:
-    yield from targets(matrix.Matrix, MATRIX)
-    for key, model in (
-        ("scenarios", matrix.ScenarioEntry),
-        ("images", matrix.ImageEntry),
-        ("kernels", matrix.KernelEntry),
-        ("include", matrix.Include),
-        ("exclude", matrix.Exclude),
-        ("expected", matrix.Expected),
-    ):
-        yield from targets(model, MATRIX, (key, 0))
-
-
 def recipe_targets() -> Iterator[Target]:
     yield from targets(ImageRecipe, RECIPE)
     yield from targets(ModulesRecipe, RECIPE, ("modules",))
@@ -349,17 +325,14 @@ def load_scenario(data: dict[str, Any]) -> Compiled:
     return compile_document(Path("q.yaml"), document(data))
 
 
-def load_matrix(data: dict[str, Any]) -> matrix.Matrix:
-    return validate(matrix.Matrix, document(data))
-
-
 def load_recipe(data: dict[str, Any]) -> ImageRecipe:
     return validate(ImageRecipe, document(data))
 
 
-ROOTS = {
+Targets = Callable[[], Iterator[Target]]
+Load = Callable[[dict[str, Any]], object]
+ROOTS: dict[str, tuple[Targets, Load, int]] = {
     "scenario": (scenario_targets, load_scenario, 1000),
-    "matrix": (matrix_targets, load_matrix, 80),
     "recipe": (recipe_targets, load_recipe, 60),
 }
 
@@ -368,13 +341,15 @@ def test_the_data_itself_is_good() -> None:
     for tool in catalog.plugin_names("workloads"):
         extra = {"array": "none"} if tool in ("blktests", "mdadm_tests") else {}
         load_scenario({**SCENARIO, **extra, "workloads": [workload(tool)]})
-    load_matrix(MATRIX)
     load_recipe(RECIPE)
 
 
 @pytest.mark.parametrize("root", ROOTS)
 def test_a_wrong_value_of_any_field_is_explained(root: str) -> None:
-    found, load, least = ROOTS[root]
+    every_wrong_value(*ROOTS[root])
+
+
+def every_wrong_value(found: Targets, load: Load, least: int = 0) -> None:
     refused, wrong = examine(found(), load)
     assert wrong == []
     assert refused >= least
@@ -382,7 +357,10 @@ def test_a_wrong_value_of_any_field_is_explained(root: str) -> None:
 
 @pytest.mark.parametrize("root", ROOTS)
 def test_a_misspelled_key_gets_the_right_one(root: str) -> None:
-    found, load, _ = ROOTS[root]
+    every_misspelled_key(*ROOTS[root])
+
+
+def every_misspelled_key(found: Targets, load: Load, least: int = 0) -> None:
     wrong = []
     for target in found():
         key = str(target.path[-1])
@@ -403,7 +381,10 @@ def test_a_misspelled_key_gets_the_right_one(root: str) -> None:
 
 @pytest.mark.parametrize("root", ROOTS)
 def test_a_missing_key_is_named_with_what_it_takes(root: str) -> None:
-    found, load, _ = ROOTS[root]
+    every_missing_key(*ROOTS[root])
+
+
+def every_missing_key(found: Targets, load: Load, least: int = 0) -> None:
     seen, wrong = 0, []
     for target in found():
         if not target.required:
@@ -531,7 +512,6 @@ def test_the_files_of_each_kind_are_read_by_their_commands(tmp_path: Path) -> No
     path.write_text("")
     for read, first in (
         (compile_scenario, "title"),
-        (compile_matrix, "title"),
         (image_recipes.read, "description"),
     ):
         with pytest.raises(InputError, match=f":1: the file is empty: .*`{first}: …`"):

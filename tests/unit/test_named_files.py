@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.capabilities.matrix import file as matrix_file
 from lab.compile.scenario.document import compile_scenario
 from lab.core import regular
 from lab.core.errors import InputError
@@ -54,6 +53,10 @@ KINDS = (zero, fifo, directory, huge)
 
 @pytest.fixture(autouse=True)
 def within_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    yield from limited(tmp_path, monkeypatch)
+
+
+def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Without the checks these block, or read until the memory is full."""
     monkeypatch.setenv("LAB_HOME", str(tmp_path / "home"))
     (tmp_path / "home/data/images").mkdir(parents=True)
@@ -79,12 +82,6 @@ def kernel(path: Path) -> None:
     with_kernel(made(path.parent / "image"), path)
 
 
-def matrix(tmp_path: Path, scenario: Path) -> None:
-    text = f"title: t\nscenarios: [{scenario}]\nimages: [debian-12]\n"
-    job = matrix_file.compile_matrix(written(tmp_path, text, "m.yaml")).jobs[0]
-    raise InputError(job.broken)
-
-
 FIELDS: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
     "scenario": ("s.yaml", lambda p, _: compile_scenario(p)),
     "extends": (
@@ -107,8 +104,6 @@ FIELDS: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
     "package_files": ("x.deb", lambda p, _: recipe(package_files=(str(p),))),
     "patches": ("x.patch", lambda p, _: image_recipes._patch(p)),
     "recipe": ("i.yaml", lambda p, _: image_recipes.read(p)),
-    "matrix": ("m.yaml", lambda p, _: matrix_file.compile_matrix(p)),
-    "scenario of a matrix": ("s.yaml", lambda p, t: matrix(t, p)),
 }
 
 
@@ -117,7 +112,12 @@ FIELDS: dict[str, tuple[str, Callable[[Path, Path], object]]] = {
 def test_what_is_no_file_is_refused_at_once(
     field: str, kind: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    name, read = FIELDS[field]
+    refused_at_once(*FIELDS[field], kind, tmp_path)
+
+
+def refused_at_once(
+    name: str, read: Callable[[Path, Path], object], kind: Callable[[Path], None], tmp_path: Path
+) -> None:
     (tmp_path / "bad").mkdir()
     path = tmp_path / "bad" / name
     kind(path)
@@ -159,24 +159,6 @@ def test_a_file_that_grows_while_it_is_read_is_cut(
     monkeypatch.setattr(regular, "check", lambda *_: None)
     with pytest.raises(OSError, match="more than"):
         regular.read(path, 99)
-
-
-def test_a_matrix_of_nine_million_jobs_is_refused_at_once(tmp_path: Path) -> None:
-    names = ", ".join(f"a{n}" for n in range(3000))
-    path = written(tmp_path, f"title: t\nscenarios: [{names}]\nimages: [{names}]\n", "m.yaml")
-    with pytest.raises(InputError, match="makes 9000000 jobs"):
-        matrix_file.compile_matrix(path)
-
-
-def test_jobs_beyond_the_limit_are_not_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(matrix_file, "MAX_JOBS", 3)
-    path = written(
-        tmp_path, f"title: t\nscenarios: [{', '.join('abcdefgh')}]\nimages: [i]\n", "m.yaml"
-    )
-    with pytest.raises(InputError, match="more than 3 jobs"):
-        matrix_file.compile_matrix(path)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from lab.analysis import predict
-from lab.capabilities.disks.page import disk_table
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.disks import NO_DISKS, lasting
 from lab.compile.scenario.document import compile_scenario
@@ -337,18 +333,3 @@ def test_what_speaks_up_at_the_last_look_takes_the_disk_from_qemu_again(
     assert (monitor.device, monitor.node, monitor.set) == (True, True, True)
     passthrough.unplug(None, step.xml)
     assert (monitor.device, monitor.node, monitor.set) == (False, False, False)
-
-
-def test_the_list_says_what_forbids_each_disk(bay: Bay) -> None:
-    free, signed = bay.loop("free"), bay.loop("signed")
-    loops.gpt(signed.device)
-    (bay.ground.names / "free-too").symlink_to(free.device)
-    rows = {row["device"]: row for row in use.inventory()}
-    assert rows[free.device]["forbidden"] == []
-    assert len(rows[free.device]["names"]) == 2
-    assert {o["rule"] for o in rows[signed.device]["forbidden"]} == {"signature"}
-    assert json.dumps(list(rows.values()))
-    console = Console(width=80, file=(text := StringIO()))
-    console.print(disk_table(list(rows.values())))
-    assert "signature: gpt at" in text.getvalue()
-    assert "yes" in text.getvalue()

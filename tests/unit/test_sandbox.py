@@ -31,7 +31,7 @@ from lab.host.images.build import _finished, _take_modules
 from lab.host.images.buildtree import KeptTree
 from lab.host.images.sandbox import Box
 from lab.host.system import process
-from tests.unit.test_bisect_commits import git
+from tests.fakes import git
 
 NOBODY = 65534
 USERS = [NOBODY, 0] if os.geteuid() == 0 else [os.geteuid()]

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from lab.analysis.judge import JudgedCell, judge
-from lab.capabilities.cluster import worker_process
-from lab.capabilities.cluster.model import Assignment
 from lab.compile.scenario.document import Compiled, compile_document, compile_scenario
 from lab.compile.scenario.expand import expand
 from lab.compile.scenario.extends import MAX_FILES
@@ -616,37 +614,3 @@ def test_a_value_without_such_a_unit_is_refused(tmp_path: Path) -> None:
         "q.yaml:27: claims[0].expect.near: '5 m' is not a number, a rate such as 10.7MB/s, a size"
         " such as 64KiB, a time such as 5ms, or a share such as 7%"
     )
-
-
-# -- a host of a cluster makes the same cells
-
-BOTH = with_matrix(
-    "  array.level: [1, 10]\n  array.layout: [n2, f2]\n"
-    "cases:\n  - {guest.cpus: 2}\n  - {}\n"
-    "profiles: {p: {disks.size: 2GiB, workloads.write.bs: 1MiB}}\n",
-    BITMAPS.replace("workloads:", "  bitmap: internal\n  bitmap_chunk: 4MiB\nworkloads:"),
-)
-
-
-@pytest.mark.parametrize(
-    "sets",
-    [
-        (),
-        ("profile=p",),
-        ("array.level=1",),
-        ("array.bitmap=none",),
-        ("profile=p", "guest.cpus=3", "array.layout=o2"),
-        ("matrix={}",),
-    ],
-)
-def test_a_portable_document_makes_the_same_cells(tmp_path: Path, sets: tuple[str, ...]) -> None:
-    found = compiled(tmp_path, BOTH, *sets)
-    given = Assignment.model_construct(
-        scenario="q",
-        document=json.loads(json.dumps(found.portable)),
-        overridden=tuple(".".join(map(str, path)) for path in found.document.overrides),
-        trials=1,
-    )
-    theirs = worker_process._compiled(given)
-    assert theirs.cells == found.cells
-    assert ids(theirs) == ids(found)

@@ -11,7 +11,7 @@ from lab.analysis.regressions import systems
 from lab.capabilities.bisect import question as plan
 from lab.capabilities.bisect import record as bisections
 from lab.capabilities.bisect import run as bisecting
-from lab.capabilities.bisect.flips import Judgement, axes_between, held_before
+from lab.capabilities.bisect.logic.flips import Judgement, axes_between, held_before
 from lab.capabilities.bisect.model import Bisection, Ending
 from lab.capabilities.bisect.page import result_sentence
 from lab.capabilities.bisect.question import Request

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from lab.analysis.compare import CERTAIN
 from lab.analysis.counted import figure_of
 from lab.analysis.noise import disks_of, share_of
+from lab.capabilities.bisect.logic.sides import Observed, Seen
 from lab.capabilities.bisect.model import Subject
-from lab.capabilities.bisect.sides import Observed, Seen
 from lab.compile.scenario.fields import fields_of
 from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result
 from lab.model.result.regression import SYSTEM

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from lab.capabilities.bisect.logic import Expected
+from lab.capabilities.bisect.logic.search import Expected
 from lab.capabilities.bisect.model import Bisection, Ending, Side, Step
 from lab.core.units import format_seconds, format_value
 from lab.model.image.axis import Axis

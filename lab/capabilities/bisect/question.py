@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
-from lab.capabilities.bisect import logic as search
-from lab.capabilities.bisect.logic import Expected
+from lab.capabilities.bisect.logic import search
+from lab.capabilities.bisect.logic.search import Expected
 from lab.capabilities.bisect.model import Bisection, Series, Tree
 from lab.compile.cell.metrics import metrics_of, similar
 from lab.compile.image import packages as lists

@@ -8,15 +8,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.capabilities.bisect import commits, sides
-from lab.capabilities.bisect import logic as search
+from lab.capabilities.bisect import commits
 from lab.capabilities.bisect import patches as series
 from lab.capabilities.bisect import record as bisections
-from lab.capabilities.bisect.logic import Ended, Measure, State
+from lab.capabilities.bisect.logic import search, sides
+from lab.capabilities.bisect.logic.search import Ended, Measure, State
+from lab.capabilities.bisect.logic.sides import Observed
 from lab.capabilities.bisect.model import Bisection, Ending, Pair, Side, Step
 from lab.capabilities.bisect.observed import observed
 from lab.capabilities.bisect.question import compiled_of, overrides_of
-from lab.capabilities.bisect.sides import Observed
 from lab.compile.image import packages as lists
 from lab.compile.scenario.document import Compiled
 from lab.core.errors import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lab.capabilities.cluster import client as cluster
-from lab.capabilities.cluster import resources
+from lab.capabilities.cluster import logic as resources
 from lab.capabilities.cluster import serve as cluster_serve
 from lab.capabilities.cluster.client import Door
 from lab.capabilities.cluster.model import HostFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lab.capabilities.cluster.resources import CPUS, DISK, IMAGE, MEMORY, SPACE
+from lab.capabilities.cluster.logic import CPUS, DISK, IMAGE, MEMORY, SPACE
 from lab.core.units import GIB
 from lab.report.content.plain_table import PlainTable, plain_table
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from lab.capabilities.cluster import client as cluster
-from lab.capabilities.cluster import resources
+from lab.capabilities.cluster import logic as resources
 from lab.capabilities.cluster.client import Door, Failed, Link
 from lab.capabilities.cluster.model import (
     OUTCOME,

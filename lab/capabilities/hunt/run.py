@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from lab.capabilities.hunt.logic import findings
+from lab.capabilities.hunt.logic.findings import findings
+from lab.capabilities.hunt.logic.smaller import only, proposals
 from lab.capabilities.hunt.model import Finding, FindingKind, Found, Hunt, Smaller
-from lab.capabilities.hunt.smaller import only, proposals
 from lab.compile.scenario.document import Compiled, compile_document
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from lab.capabilities.matrix.entries import Exclude, Matrix, ScenarioEntry
+from lab.capabilities.matrix.logic.entries import Exclude, Matrix, ScenarioEntry
 from lab.compile.guest.suites import named_by
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.core.errors import InputError

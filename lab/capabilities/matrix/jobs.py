@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Final
 
 from lab.capabilities.matrix.file import CompiledMatrix, MatrixJob
-from lab.capabilities.matrix.known_failures import expired
+from lab.capabilities.matrix.logic.known_failures import expired
+from lab.capabilities.matrix.logic.shards import Estimate, Reason, parse_shard, shards, within
 from lab.capabilities.matrix.model import JobRecord, JobState, MatrixRun
-from lab.capabilities.matrix.shards import Estimate, Reason, parse_shard, shards, within
 from lab.compile import schedule
 from lab.compile.guest.steps import memory_of
 from lab.compile.scenario.identity import cell_id, digest_of

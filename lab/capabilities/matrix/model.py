@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from lab.capabilities.matrix.entries import Expected
+from lab.capabilities.matrix.logic.entries import Expected
 from lab.core.base import Model
 from lab.model.result.regression import Regression
 from lab.model.scenario.claim import Verdict

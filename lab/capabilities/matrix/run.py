@@ -13,7 +13,7 @@ from typing import Final
 from lab.analysis.regressions import systems
 from lab.capabilities.matrix import record as matrix_runs
 from lab.capabilities.matrix.file import CompiledMatrix, MatrixJob
-from lab.capabilities.matrix.known_failures import endings, expired
+from lab.capabilities.matrix.logic.known_failures import endings, expired
 from lab.capabilities.matrix.model import JobRecord, JobResult, JobState, MatrixResult, MatrixRun
 from lab.compile.scenario.document import Compiled
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE, FullError, InputError, LabError

@@ -20,8 +20,8 @@ from typing import Final
 from lab.analysis.compare import CERTAIN, Side, each, figure_change, pairs_of
 from lab.analysis.counted import figures_of
 from lab.analysis.noise import disks_of, share_of
-from lab.capabilities.matrix.entries import Expected
-from lab.capabilities.matrix.known_failures import entries_for
+from lab.capabilities.matrix.logic.entries import Expected
+from lab.capabilities.matrix.logic.known_failures import entries_for
 from lab.capabilities.matrix.model import JobRecord
 from lab.capabilities.patch.model import Effect, PatchRow
 from lab.compile.cell.metrics import COUNTS, metrics_of

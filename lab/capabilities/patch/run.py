@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.analysis.regressions import systems
-from lab.capabilities.matrix.entries import Expected, Matrix
 from lab.capabilities.matrix.file import CompiledMatrix, compile_matrix
+from lab.capabilities.matrix.logic.entries import Expected, Matrix
 from lab.capabilities.matrix.model import JobRecord, JobState, MatrixRun
 from lab.capabilities.patch.logic import DIFFERENT, Sides, confirmed, differing, rows
 from lab.capabilities.patch.model import PatchResult, PatchRow, PatchSide, SeriesPatch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from lab.capabilities.rescue.signatures import Content, Table
-from lab.capabilities.rescue.superblocks import BadBlocks, Bitmap, Superblock
+from lab.capabilities.rescue.logic.signatures import Content, Table
+from lab.capabilities.rescue.logic.superblocks import BadBlocks, Bitmap, Superblock
 
 FORMAT = 1
 """Version of the JSON document."""

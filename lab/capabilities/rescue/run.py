@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from lab.capabilities.rescue import (
+from lab.capabilities.rescue.logic import (
     answer,
     arrangement,
     attempts,
@@ -23,7 +23,7 @@ from lab.capabilities.rescue import (
     parity,
     superblocks,
 )
-from lab.capabilities.rescue.drills import Drill
+from lab.capabilities.rescue.logic.drills import Drill
 from lab.capabilities.rescue.maps import unread_of
 from lab.capabilities.rescue.model import Attempt, Diagnosis, Extent, Outcome, Part, Report
 from lab.core import qemu_img, regular

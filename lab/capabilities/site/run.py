@@ -16,8 +16,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from lab import __version__
-from lab.capabilities.site.badge import badge, verdicts_badge
-from lab.capabilities.site.page import index_page
+from lab.capabilities.site.page import badge, index_page, verdicts_badge
 from lab.core.base import KEPT
 from lab.core.errors import InputError
 from lab.core.printable import as_name, printable

@@ -1,0 +1,1 @@
+"""Pure: reaches neither processes nor files nor clocks."""
