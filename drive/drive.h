@@ -36,7 +36,7 @@
  * are on the medium. A write with FUA, or larger than the cache, is on the medium when it is acknowledged.
  *
  * What measured drives do beyond that, each off if its parameter is 0: the newest `lead` waiting commands are not
- * chosen yet, since the drive plans ahead. A share of the choices takes the oldest command, so that none starves.
+ * chosen yet, since the drive plans ahead. With `seek_only` it knows no angle, and chooses the shortest seek. A share of the choices takes the oldest command, so that none starves.
  * The cache holds `write_places` pieces of contiguous data at most, which limits how many scattered writes it sorts.
  * The next of them to be written is the one with the shortest positioning time among `write_choice` in C-LOOK's
  * order. A command with data occupies the link for `link_command` too. The first command after `wake_after` without
@@ -106,6 +106,7 @@ struct lab_drive_parameters {
 	u64 write_places;	/* pieces of dirty data that the cache has at most */
 	u64 write_choice;	/* pieces from which the next to be written is chosen */
 	u64 wake_after, wake;	/* ns: more overhead of the first command after such a rest */
+	u64 seek_only;		/* 1: the queue's choice is by seek, and not by rotation */
 };
 
 struct lab_drive;
@@ -225,6 +226,11 @@ struct lab_drive {
 static inline u64 lab_most(u64 a, u64 b)
 {
 	return a > b ? a : b;
+}
+
+static inline u64 lab_apart(u64 a, u64 b)
+{
+	return a > b ? a - b : b - a;
 }
 
 static inline struct lab_scale lab_scale_of(u64 n, u64 d)
@@ -688,7 +694,7 @@ static inline u64 lab_drive_position(const struct lab_drive *d, u64 t, u64 x, bo
 	if (*skip)	/* it will soon pass under the head, which need not move */
 		return d->head_time + gap - t;
 	if (gap > track)
-		seek = lab_drive_seek(d, x > d->head ? x - d->head : d->head - x) +
+		seek = lab_drive_seek(d, lab_apart(x, d->head)) +
 		       (write ? d->p.write_settle : 0);
 	return seek + lab_drive_rotation(d, t + seek, spiral);
 }
@@ -778,12 +784,13 @@ static inline u32 lab_arm_choose(struct lab_drive *d, u64 t, u64 *positioning, b
 	}
 	for (r = d->queue.first; r != LAB_NOBODY && seen < from; r = d->request[r].next, seen++) {
 		const struct lab_drive_request *q = &d->request[r];
-		u64 waited = t - q->arrival, cost;
+		u64 waited = t - q->arrival, cost, order;
 		bool skipping;
 		s64 aged;
 
 		cost = lab_drive_position(d, t, q->offset, q->op == LAB_DRIVE_WRITE, &skipping);
-		aged = (s64)(cost - waited / 1000000 * d->p.ageing - waited % 1000000 * d->p.ageing / 1000000);
+		order = d->p.seek_only ? lab_drive_seek(d, lab_apart(q->offset, d->head)) : cost;
+		aged = (s64)(order - waited / 1000000 * d->p.ageing - waited % 1000000 * d->p.ageing / 1000000);
 		if (best == LAB_NOBODY || aged < least) {
 			least = aged;
 			best = r;
@@ -1117,7 +1124,8 @@ static inline bool lab_drive_valid(const struct lab_drive_parameters *p)
 	for (i = 0; i < sizeof(times) / sizeof(*times); i++)
 		if (times[i] > LAB_DRIVE_TIME_MAX)
 			return false;
-	if (p->oldest_share > 1000000 || p->lead > LAB_DRIVE_REQUESTS || p->write_choice > LAB_DRIVE_RUN)
+	if (p->oldest_share > 1000000 || p->lead > LAB_DRIVE_REQUESTS || p->write_choice > LAB_DRIVE_RUN ||
+	    p->seek_only > 1)
 		return false;
 	if (p->link_rate < 1 || p->link_rate > LAB_RATE_MAX || p->cache > LAB_DRIVE_CACHE_MAX)
 		return false;

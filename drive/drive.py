@@ -24,7 +24,7 @@ TIMES: Final = (
     *("link_command", "wake_after", "wake"),
 )
 RATES: Final = ("link_rate", "outer_rate", "inner_rate")
-PARAMETERS: Final = struct.Struct("<8Qq23Q")
+PARAMETERS: Final = struct.Struct("<8Qq24Q")
 
 
 class Kind(IntEnum):
@@ -71,6 +71,7 @@ class Parameters:
     write_choice: int = 0
     wake_after: int = 0
     wake: int = 0
+    seek_only: int = 0
 
     def pack(self) -> bytes:
         """Return the struct's bytes, little-endian."""

@@ -13,7 +13,8 @@
 
 struct loop {
 	u64 now, answered, most;
-	u64 *latency;			/* of each answered request */
+	u64 warm, ended, begin;		/* the first `warm` answers do not count; the last of them is at `begin` */
+	u64 *latency;			/* of each answered request that counts */
 	u64 *arrival;			/* by tag */
 	u32 *free;			/* tags that have ended */
 	u32 frees;
@@ -35,7 +36,9 @@ static void done(struct lab_drive *d, void *tag, u64 when, bool failed)
 	u64 number = (u64)(uintptr_t)tag;
 
 	(void)failed;
-	if (l->answered < l->most)
+	if (l->ended++ < l->warm)
+		l->begin = when;
+	else if (l->answered < l->most)
 		l->latency[l->answered++] = when - l->arrival[number];
 	l->free[l->frees++] = (u32)number;
 	l->now = when;
@@ -77,14 +80,15 @@ static void ended(struct lab_drive *d, struct loop *l)
 /*
  * A closed loop: `depth` senders, each sends its next request `think` after its last one ended. Positions are
  * random within [from, from + span). `inside`: at most so many are in the drive, others wait in order of
- * arrival, as in the kernel. `reads`: share in millionths; the rest are writes. Ends after `count` requests, or
- * at `limit`. *end: time of the last answer. `written`: 1 for each answer to a write.
+ * arrival, as in the kernel. `reads`: share in millionths; the rest are writes. The first `warm` answers do not
+ * count. Ends after `count` more, or `limit` later. *end: time of the last answer, since then. `written`: 1 for
+ * each answer to a write.
  */
 u64 lab_loop_closed(const struct lab_drive_parameters *p, u64 size, u64 from, u64 span, u64 block, u64 depth,
-		    u64 inside, u64 reads, u64 think, u64 seed, u64 count, u64 limit, u64 *latency, u8 *written,
-		    u64 *end)
+		    u64 inside, u64 reads, u64 think, u64 seed, u64 warm, u64 count, u64 limit, u64 *latency,
+		    u8 *written, u64 *end)
 {
-	struct loop l = { .most = count, .latency = latency };
+	struct loop l = { .most = count, .warm = warm, .latency = latency };
 	struct lab_drive *d;
 	u64 waiting = 0, first = 0, in_drive = 0, sent = 0, t, i, answered;
 	u32 *order;
@@ -102,7 +106,7 @@ u64 lab_loop_closed(const struct lab_drive_parameters *p, u64 size, u64 from, u6
 			order[(first + waiting++) % depth] = l.free[i];
 		}
 		l.frees = 0;
-		while (waiting && in_drive < inside) {
+		while (waiting && in_drive < inside && l.answered < count) {
 			u32 tag = order[first];
 			u64 at = draw(&seed) % (span / block) * block + from;
 			u64 when = lab_most(l.arrival[tag], l.now);
@@ -126,7 +130,7 @@ u64 lab_loop_closed(const struct lab_drive_parameters *p, u64 size, u64 from, u6
 			sent++;
 		}
 		t = lab_drive_next(d);
-		if (l.answered >= count || t == LAB_NEVER || t > limit)
+		if (l.answered >= count || t == LAB_NEVER || (l.ended >= warm && t - l.begin > limit))
 			break;
 		answered = l.answered;
 		lab_drive_advance(d, t);
@@ -134,7 +138,7 @@ u64 lab_loop_closed(const struct lab_drive_parameters *p, u64 size, u64 from, u6
 			written[i] = writes[l.free[l.frees - (l.answered - i)]];
 		in_drive -= l.frees;
 	}
-	*end = l.now;
+	*end = l.now - l.begin;
 	free(order);
 	free(writes);
 	ended(d, &l);

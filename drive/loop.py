@@ -50,6 +50,8 @@ class Loop:
     start: int = 0
     span: int | None = None
     """Bytes within which positions are random; ``None``: all of the disk."""
+    warm: int = 0
+    """The first answers do not count, so many: they bring the drive into its state."""
     count: int = 20_000
     limit: float = 60.0
     """Seconds after which the loop ends."""
@@ -72,7 +74,7 @@ class Core:
         words = (
             *(size, loop.start, loop.span or size - loop.start, loop.block, loop.depth),
             *(loop.inside, round(loop.read_share * 1e6), round(loop.think * SECOND)),
-            *(loop.seed, loop.count, round(loop.limit * SECOND)),
+            *(loop.seed, loop.warm, loop.count, round(loop.limit * SECOND)),
         )
         got = self._library.lab_loop_closed(
             drive.pack(), *map(ctypes.c_uint64, words), latency, written, ctypes.byref(end)
@@ -112,11 +114,19 @@ class Core:
         return [t / SECOND for t in latency]
 
     def flush(
-        self, drive: Parameters, size: int, writes: int, *, count: int = 100, seed: int = 1
+        self,
+        drive: Parameters,
+        size: int,
+        writes: int,
+        *,
+        pause: float = 0.1,
+        count: int = 100,
+        seed: int = 1,
     ) -> list[float]:
-        """Return seconds of flushes, each after so many scattered writes of a page."""
+        """Return seconds of flushes, each after so many scattered writes of a page and followed by
+        a pause."""
         latency = (ctypes.c_uint64 * count)()
-        words = (size, 0, size, 4096, writes, SECOND // 10, seed, count)
+        words = (size, 0, size, 4096, writes, round(pause * SECOND), seed, count)
         if not self._library.lab_loop_flush(drive.pack(), *map(ctypes.c_uint64, words), latency):
             raise ValueError("the timing core refuses this drive")
         return [t / SECOND for t in latency]

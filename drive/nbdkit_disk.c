@@ -65,7 +65,7 @@ static const struct { const char *name; size_t offset; } numbers[] = {
   NUMBER(queue_depth), NUMBER(ageing), NUMBER(read_latency), NUMBER(write_latency),
   NUMBER(flush_latency), NUMBER(channels), NUMBER(page), NUMBER(gc_bytes), NUMBER(gc_stall),
   NUMBER(link_command), NUMBER(lead), NUMBER(oldest_share), NUMBER(write_places), NUMBER(write_choice),
-  NUMBER(wake_after), NUMBER(wake),
+  NUMBER(wake_after), NUMBER(wake), NUMBER(seek_only),
 };
 
 static int64_t *parameter(unsigned i)

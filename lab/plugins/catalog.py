@@ -59,6 +59,16 @@ def scenario_directories() -> tuple[Path, ...]:
     return _directories("scenarios")
 
 
+def profiles() -> dict[str, Path]:
+    """Return measured disks' profiles by name, as ``lab.host.system.paths`` places them."""
+    home, data = os.environ.get("LAB_HOME"), os.environ.get("XDG_DATA_HOME", "")
+    if home:
+        base = Path(home).absolute() / "data"
+    else:
+        base = (Path(data) if data.startswith("/") else Path.home() / ".local/share") / "lab"
+    return {file.stem: file for file in sorted((base / "profiles").glob("*.yaml"))}
+
+
 def schema_path() -> Path:
     """Return the path of the JSON Schema of scenarios that came with the lab."""
     return _shipped("scenarios") / SCHEMA

@@ -260,6 +260,7 @@ def drives(draw: st.DrawFn) -> Parameters:
         ageing=draw(st.integers(0, 10**6)),
         lead=draw(st.sampled_from([0, 0, 1, 3])),
         oldest_share=draw(st.sampled_from([0, 0, 50_000, 400_000, 10**6])),
+        seek_only=draw(st.integers(0, 1)),
         write_places=draw(st.sampled_from([0, 0, 1, 2, 7])),
         write_choice=draw(st.sampled_from([0, 0, 1, 3, 256])),
     )
@@ -590,6 +591,8 @@ def test_what_python_takes_for_a_drive_the_core_takes(
     limited = ("zones", "queue_depth", "channels", "page", "ageing", "seek_limit")
     if name in (*limited, "lead", "oldest_share", "write_choice"):
         value = min(value, 256)  # the scenario's fields have these limits
+    if name == "seek_only":
+        value = 1
     if name == "page":
         value = max(value, 512)
     if name.endswith("_rate"):

@@ -92,6 +92,7 @@ MIXES = [
     pytest.param(HDD["hdd_5400_usb"], 4, 0.5, id="a queue of one"),
     pytest.param(PLANS, 16, 1.0, id="plans ahead, and takes the oldest now and then"),
     pytest.param(PLANS, 4, 0.0, id="a cache of few pieces, the nearest first"),
+    pytest.param(replace(PLANS, seek_only=1), 16, 1.0, id="knows no angle"),
     pytest.param(PLANS, 12, 0.5, id="all that measured drives do"),
 ]
 
@@ -128,6 +129,13 @@ def test_another_drive_is_told_apart(replay: Path, change: str) -> None:
     depth = 1 if change == "overhead" else 8  # in a queue it passes while the arm works
     apart = differences(replay, PLAIN, depth, 0.5, other)
     assert max(map(abs, apart[:-64])) > 1e-4
+
+
+def test_a_drive_that_knows_no_angle_is_told_from_one_that_does(replay: Path) -> None:
+    """Negative control of "knows no angle"."""
+    drive = replace(PLANS, seek_only=1)
+    apart = differences(replay, drive, 16, 1.0, replace(core_of(drive), seek_only=0))
+    assert max(map(abs, apart[:-128])) > 1e-3
 
 
 @pytest.mark.parametrize("depth", [1, 4, 32])

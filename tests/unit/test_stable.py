@@ -177,6 +177,7 @@ DISKS = (
 
 LATER = (
     ", link_command=0, lead=0, oldest_share=0, write_places=0, write_choice=0, wake_after=0, wake=0"
+    ", seek_only=0"
 )
 """Parameters of a drive that digests do not have while they are 0."""
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lab.cli.app import DISKS, group
 from lab.cli.options import Json, console, home, print_json
 
-disk = group("disk", DISKS, "List and measure real disks.")
+if TYPE_CHECKING:
+    from lab.model.scenario.profile import Profile
+
+disk = group("disk", DISKS, "List and measure real disks; fit models to them.")
 
 
 @disk.command("list")
@@ -55,7 +59,6 @@ def calibrate(
         lab disk calibrate /dev/disk/by-id/ata-WDC_WD10EZEX_1234
     """
     from lab.capabilities.disks import run as profiles
-    from lab.capabilities.disks.page import profile_page
     from lab.cli.display.progress import Spinner
 
     with Spinner(f"reading {device}") as spinner:
@@ -63,9 +66,84 @@ def calibrate(
         kept, profile = profiles.calibrate(
             device, name=name or Path(device).name, jumps=jumps, seed=seed
         )
+    _print(kept, profile, {}, as_json=as_json)
+
+
+@disk.command()
+def fit(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Files of fio --output-format=json, or directories of bench-fio.",
+            exists=False,
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Name of the profile. Default: the measured disk's name."),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option("--size", help="Size of the measured disk, such as 2TB. It matters little."),
+    ] = None,
+    rpm: Annotated[
+        float | None,
+        typer.Option(
+            "--rpm",
+            min=1000,
+            max=30_000,
+            help="Revolutions per minute, from the data sheet. Default: by the time of single"
+            " reads, 7200 or more.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Fit a disk model to fio's results, and store a profile for scenarios.
+
+    It needs random reads at three depths or more; writes, flushes (fsync=N at depth 1) and mixed
+    loads are used too. Half of the results are fitted, the others test the model: the certificate.
+
+    Examples:
+        lab disk fit randread-1.json randread-4.json randread-16.json
+        lab disk fit benchmark_data/sdb --name mydisk --rpm 7200
+        lab run scenario raid5-chunk-seek --set disks.model=profile:mydisk
+    """
+    from lab.capabilities.disks import run as profiles
+    from lab.cli.display.progress import Spinner
+    from lab.core.errors import InputError
+    from lab.core.units import parse_size
+
+    whole = None
+    if size is not None:
+        try:
+            whole = parse_size(size)
+        except ValueError as error:
+            raise InputError(f"--size: {error}") from error
+    with Spinner(f"fitting {', '.join(str(f) for f in files[:2])}") as spinner:
+        spinner.show("values of the drive, one after the other", None)
+        kept, profile, passed_over = profiles.fit(files, name=name, size=whole, rpm=rpm)
+    _print(kept, profile, passed_over, as_json=as_json)
+
+
+def _print(kept: Path, profile: Profile, passed_over: dict[str, int], *, as_json: bool) -> None:
+    from lab.capabilities.disks.page import profile_page
+    from lab.md.theory.certificate import certificate
+
     if as_json:
         data = profile.model_dump(mode="json", exclude={"samples"})
-        print_json({"file": str(kept), "score": profile.score, "profile": data})
+        lines = [asdict(line) for line in certificate(profile.points)]
+        print_json(
+            {
+                "file": str(kept),
+                "score": profile.score,
+                "certificate": lines,
+                "not_used": passed_over,
+                "profile": data,
+            }
+        )
         return
     console().print(profile_page(profile))
-    typer.echo(f"It is in {home(kept)}. In a scenario: disks: {{model: 'profile:{kept}'}}")
+    for reason, jobs in passed_over.items():
+        typer.echo(f"Not used: {jobs} {'job' if jobs == 1 else 'jobs'}: {reason}.")
+    typer.echo(f"It is in {home(kept)}. In a scenario: disks: {{model: 'profile:{kept.stem}'}}")

@@ -72,7 +72,8 @@ def keep(path: Path, profile: Profile) -> None:
     yaml.width = 100
     yaml.dump(profile.model_dump(mode="json", exclude_none=True), text)
     head = (
-        "# A disk measured by `lab disk calibrate`; scenarios use it with `model: profile:FILE`.\n"
+        "# A measured disk, by `lab disk calibrate` or `lab disk fit`; scenarios use it with\n"
+        "# `model: profile:NAME`.\n"
     )
     files.make_directory(path.parent)
     files.write(path, head + text.getvalue())

@@ -171,6 +171,7 @@ class Mechanism(_Server):
         self._depth, self._ageing = drive.queue_depth, drive.ageing
         self._lead, self._oldest = drive.lead, round(drive.oldest_share * 1_000_000)
         self._fair = 0
+        self._seek_only = bool(drive.seek_only)
         self._places, self._write_choice = drive.write_places, drive.write_choice
         self._zone = -(-member.size // drive.zones)
         self._pace = [1 / drive.rate((z + 0.5) / drive.zones) for z in range(drive.zones)]
@@ -262,14 +263,17 @@ class Mechanism(_Server):
             if gap >= 0 and self._head_time + gap >= now:
                 return self._head_time + gap - now
         else:
-            distance = x - self._head if x > self._head else self._head - x
-            if distance < self._short:
-                seek = self._a + self._b * sqrt(distance * self._full)
-            else:
-                seek = self._c + self._e * distance * self._full
+            seek = self._seek(x)
             if write:
                 seek += self._settle
         return seek + ((spiral + self._angle - now - seek) % turn if turn else 0.0)
+
+    def _seek(self, x: int) -> float:
+        """Return seconds of the arm's way to byte ``x``."""
+        distance = x - self._head if x > self._head else self._head - x
+        if distance < self._short:
+            return self._a + self._b * sqrt(distance * self._full)
+        return self._c + self._e * distance * self._full
 
     def _choose(self, now: float) -> None:
         press = bool(self._pages) and bool(
@@ -303,7 +307,8 @@ class Mechanism(_Server):
         for index, request in enumerate(self._queue[:waiting]):
             write = request.op is _Op.WRITE
             here = position(now, request.offset, request.spiral, write=write)
-            aged = here - ageing * (now - request.arrival)
+            order = self._seek(request.offset) if self._seek_only else here
+            aged = order - ageing * (now - request.arrival)
             if aged < least:
                 best, least, cost = index, aged, here
         request = self._served = self._queue.pop(best)

@@ -10,14 +10,16 @@ Computer 27(3), 1994.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from lab.core.errors import ToolError
 from lab.md.theory.drive import LARGE, SMALL, random_read_rate, sequential_read_rate
 from lab.model.scenario.drive import HardDrive, HddParameters, SolidStateDrive, SsdParameters
-from lab.model.scenario.profile import Point, Profile, Samples
+from lab.model.scenario.profile import Jumps, Point, Profile, Samples, ZoneRate
+
+D = TypeVar("D", HardDrive, SolidStateDrive)
 
 SPEEDS: Final = (4200, 5400, 5900, 7200, 10_000, 15_000)
 """Usual revolutions per minute of drives."""
@@ -42,27 +44,67 @@ def fit(samples: Samples, hdd: HardDrive, ssd: SolidStateDrive) -> Profile:
 
     ``ToolError``: no drive of the model matches.
     """
+    fitted = half_of(samples)
     if samples.rotational:
         drive, assumed = fit_hdd(samples, hdd)
+        tested = _tried(lambda: fit_hdd(fitted, hdd)[0])
         own = asdict(drive)
         own.pop("source"), own.pop("seed"), own.pop("certificate")
         return Profile(
             kind="hdd",
             hdd=HddParameters.model_validate(own),
             assumed=assumed,
-            points=hdd_points(samples, drive),
+            points=_marked(hdd_points(samples, tested or drive), fitted if tested else samples),
             samples=samples,
         )
     solid = fit_ssd(samples, ssd)
+    tested_ssd = _tried(lambda: fit_ssd(fitted, ssd))
     own = asdict(solid)
     own.pop("source"), own.pop("certificate")
     return Profile(
         kind="ssd",
         ssd=SsdParameters.model_validate(own),
         assumed=_SSD_ASSUMED,
-        points=ssd_points(samples, solid),
+        points=_marked(ssd_points(samples, tested_ssd or solid), fitted if tested_ssd else samples),
         samples=samples,
     )
+
+
+def half_of(samples: Samples) -> Samples:
+    """Return every other zone and distance, and every other read of the rest."""
+    return samples.model_copy(
+        update={
+            "zones": samples.zones[::2],
+            "jumps": samples.jumps[::2],
+            "near": samples.near[::2] if len(samples.near) >= 4 else samples.near,
+            "random": samples.random[::2] if len(samples.random) >= 4 else samples.random,
+        }
+    )
+
+
+def _tried(fit: Callable[[], D]) -> D | None:
+    """Return the drive that half of the samples give; ``None``: they are too few."""
+    try:
+        return fit()
+    except ToolError:
+        return None
+
+
+def _marked(points: Iterable[Point], fitted: Samples) -> tuple[Point, ...]:
+    """Return the points, each with whether these samples have it. Random reads of a hard disk are
+    not fitted: seeks and streams predict them."""
+    known = {_zone_name(z) for z in fitted.zones} | {_jump_name(j) for j in fitted.jumps}
+    return tuple(
+        p.model_copy(update={"fitted": p.name in known or (not fitted.rotational)}) for p in points
+    )
+
+
+def _zone_name(zone: ZoneRate) -> str:
+    return f"stream at {zone.place:.0%}"
+
+
+def _jump_name(jumps: Jumps) -> str:
+    return f"read after a jump over {jumps.distance:.1%}"
 
 
 def fit_hdd(samples: Samples, preset: HardDrive) -> tuple[HardDrive, tuple[str, ...]]:
@@ -150,7 +192,8 @@ def hdd_points(samples: Samples, drive: HardDrive) -> tuple[Point, ...]:
     """Return the model's value for every measured value."""
     points = [
         Point(
-            name=f"stream at {z.place:.0%}",
+            name=_zone_name(z),
+            group="streams: rate",
             unit="bytes_per_second",
             measured=z.rate,
             model=sequential_read_rate(drive, z.place),
@@ -160,7 +203,8 @@ def hdd_points(samples: Samples, drive: HardDrive) -> tuple[Point, ...]:
     rest = drive.overhead + drive.revolution / 2 + SMALL / drive.rate(0.5)
     points += [
         Point(
-            name=f"read after a jump over {j.distance:.1%}",
+            name=_jump_name(j),
+            group="reads after a jump: mean",
             unit="seconds",
             measured=statistics.fmean(_single(j.seconds, drive.revolution)),
             model=rest + drive.seek_curve(j.distance),
@@ -174,6 +218,7 @@ def ssd_points(samples: Samples, drive: SolidStateDrive) -> tuple[Point, ...]:
     """Return the model's value for every measured value."""
     stream = Point(
         name="stream",
+        group="streams: rate",
         unit="bytes_per_second",
         measured=statistics.median(z.rate for z in samples.zones),
         model=sequential_read_rate(drive, 0.0),
@@ -186,6 +231,7 @@ def _random_points(samples: Samples, drive: HardDrive | SolidStateDrive) -> list
     points = [
         Point(
             name="random reads, one at a time",
+            group="random reads: rate",
             unit="per_second",
             measured=alone,
             model=random_read_rate(drive, 1),
@@ -195,6 +241,7 @@ def _random_points(samples: Samples, drive: HardDrive | SolidStateDrive) -> list
         points.append(
             Point(
                 name="random reads, sixteen at a time",
+                group="random reads: rate",
                 unit="per_second",
                 measured=samples.random_16,
                 model=random_read_rate(drive, 16),

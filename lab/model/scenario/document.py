@@ -207,7 +207,8 @@ class Disk(Stable):
     scheduler: Literal["none", "mq-deadline", "bfq", "kyber"] = "none"
     """The guest's I/O scheduler for this disk; ``none`` passes md's requests on unchanged."""
     model: str = "throttle"
-    """A disk model (``lab/plugins/disks/``), or ``profile:FILE``, a measured disk."""
+    """A disk model (``lab/plugins/disks/``), or ``profile:NAME``, a measured disk
+    (a path works too)."""
     throttle: Annotated[
         Throttle, BeforeValidator(as_throttle, json_schema_input_type=Throttle | int | RateText)
     ] = Throttle()

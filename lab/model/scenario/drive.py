@@ -70,6 +70,9 @@ class HddParameters(Stable):
     """The newest waiting commands, so many, are not chosen yet: the drive plans ahead."""
     oldest_share: float | None = Field(default=None, ge=0, le=1)
     """Share of the choices that take the oldest command."""
+    seek_only: int | None = Field(default=None, ge=0, le=1)
+    """1: the drive does not know the platters' angle, and chooses the shortest seek; 0: it chooses
+    the shortest positioning time."""
     write_places: int | None = Field(default=None, ge=0, le=65_536)
     """Pieces of contiguous data that the cache has at most; 0: its pages are the only limit."""
     write_choice: int | None = Field(default=None, ge=0, le=256)
@@ -164,6 +167,7 @@ class HardDrive:
     seed: int = 1
     lead: int = 0
     oldest_share: float = 0.0
+    seek_only: int = 0
     write_places: int = 0
     write_choice: int = 0
     link_command: float = 0.0
@@ -277,6 +281,7 @@ def integers(drive: HardDrive | SolidStateDrive, serial: str) -> Parameters:
         write_choice=drive.write_choice,
         wake_after=_nanoseconds(drive.wake_after),
         wake=_nanoseconds(drive.wake),
+        seek_only=drive.seek_only,
     )
 
 

@@ -48,10 +48,56 @@ class Samples(Model):
     """Bytes that the disk read ahead by itself; ``None``: not measured."""
 
 
+class Load(Model):
+    """One run of fio on a disk: random requests in a closed loop, and its results."""
+
+    read_share: float = Field(ge=0, le=1)
+    depth: int = Field(ge=1)
+    """Requests of each job in flight."""
+    jobs: int = Field(default=1, ge=1)
+    block: int = Field(default=4096, ge=512)
+    """Bytes of a request."""
+    span: int | None = None
+    """Bytes within which positions are random; ``None``: the whole disk."""
+    seconds: float = Field(default=60.0, gt=0)
+    rate: float = Field(gt=0)
+    """Requests per second."""
+    mean: float | None = None
+    """Mean seconds of the latency; the rest of a request's time is the host's."""
+    percentiles: dict[float, float] = {}
+    """Seconds of the latency by percentile; none for mixed loads."""
+    flush_every: int = Field(default=0, ge=0)
+    """Writes between flushes; 0: no flushes."""
+    flushes: dict[float, float] = {}
+    """Seconds of a flush by percentile."""
+    begins: float | None = None
+    """Unix time."""
+    full: bool = False
+    """Writes preceded it directly, so a write cache was full at its start."""
+
+    @property
+    def total(self) -> int:
+        """Requests in flight."""
+        return self.depth * self.jobs
+
+    @property
+    def name(self) -> str:
+        """Its operation, depth and jobs, in words."""
+        share = self.read_share
+        what = {0.0: "writes", 1.0: "reads"}.get(share, f"{share:.0%} reads")
+        jobs = f", {self.jobs} jobs" if self.jobs > 1 else ""
+        flush = f", flush after {self.flush_every}" if self.flush_every else ""
+        return f"{what}, depth {self.depth}{jobs}{flush}"
+
+
 class Point(Model):
     """One value, of the disk and of the model."""
 
     name: str
+    group: str = ""
+    """Values of one group are judged together, such as rates of reads."""
+    fitted: bool = True
+    """Whether the model's values were fitted to it."""
     unit: Literal["seconds", "bytes_per_second", "per_second"]
     measured: float
     model: float
@@ -63,7 +109,7 @@ class Point(Model):
 
 
 class Profile(Model):
-    """A disk's values for scenarios: ``disks.model: profile:FILE``."""
+    """A disk's values for scenarios: ``disks.model: profile:NAME``."""
 
     kind: Literal["hdd", "ssd"]
     disk: dict[str, str | int] = {}
@@ -75,6 +121,7 @@ class Profile(Model):
     assumed: tuple[str, ...] = ()
     """Values that reading does not show; they are the preset's."""
     points: tuple[Point, ...] = ()
+    """Each measured value with that of a model that was fitted to some of them."""
     samples: Samples | None = None
 
     @property
