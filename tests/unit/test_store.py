@@ -13,7 +13,7 @@ from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError
 from lab.host.system import files, paths
 from lab.model.execution.procedure import Procedure
-from lab.model.result.document import CellResult, Outcome, Result
+from lab.model.result.document import Outcome, Result
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
@@ -251,16 +251,3 @@ def test_ids_of_cells_are_names_of_directories(tmp_path: Path) -> None:
     run = stored_run(tmp_path)
     listed = {p.name for p in (run.directory / "cells").iterdir()}
     assert listed == {cell_id(c.cell) for c in run.load_run().cells}
-
-
-@pytest.mark.parametrize("guest", [57.1, None])
-def test_guest_seconds_of_an_earlier_version_are_no_phase_of_the_host(guest: float | None) -> None:
-    earlier = {"outcome": "done", "seconds": {"workloads": 3.0, "total": 4.0, "guest": guest}}
-    stored = StoredOutcome.model_validate_json(json.dumps(earlier))
-    shown = CellResult.model_validate({**earlier, "id": "c1", "axes": {}})
-    for found in (stored, shown):
-        assert found.guest_seconds == guest
-        assert sum(found.seconds.model_dump().values()) == 7.0
-    again = stored.model_dump(mode="json")
-    assert "guest" not in again["seconds"]
-    assert StoredOutcome.model_validate(again) == stored

@@ -74,18 +74,8 @@ def test_any_fact_makes_another_name() -> None:
     assert snapshots.key_of(facts) != snapshots.key_of({**facts, "qemu": "7.3"})
 
 
-def test_a_state_of_another_host_is_removed() -> None:
-    """Early versions fetched snapshots: the seed has a private key of the other host's guest."""
-    for key, image in (("k1", "/there/images/debian-12-0"), ("k2", "")):
-        about = state(key, used=1000) / snapshots.ABOUT
-        about.write_text(json.dumps(json.loads(about.read_text()) | {"saved_image": image}))
-    assert snapshots.find("k2") is not None
-    assert snapshots.collect_garbage() == ["k1"]
-    assert [s.key for s in snapshots.every()] == ["k2"]
-
-
 def test_what_a_killed_worker_was_saving_is_removed_by_its_run() -> None:
-    left = paths.warm() / ".k1.999999.7"  # of a dead process
+    left = paths.warm() / ".k1.999999.7.0123456789abcdef.part"  # of a dead process
     said: list[str] = []
 
     class KilledWorker:

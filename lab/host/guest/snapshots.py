@@ -93,8 +93,6 @@ def _read(directory: Path) -> Snapshot | None:
     try:
         about = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
         sizes = about.pop("sizes")
-        if about.pop("saved_image", ""):
-            return None  # an older version fetched it from another host
         if any((directory / name).stat().st_size != size for name, size in sizes.items()):
             return None
         return Snapshot(directory=directory, **about)

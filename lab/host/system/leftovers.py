@@ -7,7 +7,6 @@ all directories of the lab (:func:`lab.host.system.paths.places`).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -24,21 +23,7 @@ _ENDS: Final = 20
 
 def abandoned(entries: Iterable[Path]) -> Iterator[Path]:
     """Yield the entries whose process has ended."""
-    return (entry for entry in entries if unfinished.is_abandoned(entry.name) or _was_locked(entry))
-
-
-def _was_locked(entry: Path) -> bool:
-    """Return whether an earlier version made an image or fetched packages here, and was killed."""
-    if not entry.name.startswith((".work-", ".removing-")) or unfinished.is_made(entry.name):
-        return False
-    if entry.is_symlink() or not entry.is_dir():
-        return False
-    try:
-        with (entry / "lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, FileNotFoundError)
-    return True
+    return (entry for entry in entries if unfinished.is_abandoned(entry.name))
 
 
 def every() -> list[Path]:

@@ -19,11 +19,8 @@ from typing import Final
 from lab.host.system.pids import started_ticks
 
 _NAME: Final = re.compile(r"\..+\.(?P<pid>\d+)\.(?P<ticks>\d+)\.[0-9a-f]{16}\.part", re.DOTALL)
-_EARLIER: Final = (
-    re.compile(r"\.\w+\.(?P<pid>\d+)\.(?P<ticks>\d+)"),  # of a snapshot
-    re.compile(r"\.(?!lock-|tree-|work-|removing-|l\.).+[.-](?P<pid>\d{1,7})(\.part)?", re.DOTALL),
-)
-"""Names that earlier versions gave, and short ones of directories with sockets."""
+_SHORT: Final = re.compile(r"\.(?!lock-|tree-|work-|removing-|l\.).+\.(?P<pid>\d{1,7})")
+"""Names of directories with sockets, whose paths must be short."""
 _LONGEST: Final = 128
 """Most bytes of the final name in such a name; a name may have 255."""
 
@@ -46,13 +43,13 @@ def is_made(given: str) -> bool:
 
 def is_under_way(given: str) -> bool:
     """Return whether this is the name of something that a live process is making."""
-    known = any(pattern.fullmatch(given) for pattern in (_NAME, *_EARLIER))
+    known = any(pattern.fullmatch(given) for pattern in (_NAME, _SHORT))
     return known and not is_abandoned(given)
 
 
 def is_abandoned(given: str) -> bool:
     """Return whether this is the name of something whose process has ended."""
-    for pattern in (_NAME, *_EARLIER):
+    for pattern in (_NAME, _SHORT):
         if made := pattern.fullmatch(given):
             ticks = made.groupdict().get("ticks")
             now = started_ticks(int(made["pid"]))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from lab.core.base import Model
 from lab.core.statistics import Interval, median_interval
@@ -88,15 +88,6 @@ class PhaseSeconds(Model):
     waiting: float = 0.0
     """Waiting for a CPU slot while other guests were being set up."""
     total: float = 0.0
-
-
-def guest_seconds_apart(cell: object) -> object:
-    """A cell's data as version 0.1 wrote it, with the guest's seconds among those of the host."""
-    if isinstance(cell, dict) and isinstance(seconds := cell.get("seconds"), dict):
-        own = {k: v for k, v in seconds.items() if k != "guest"}
-        if len(own) < len(seconds):
-            return {"guest_seconds": seconds["guest"], **cell, "seconds": own}
-    return cell
 
 
 class MemberCounters(Model):
@@ -229,8 +220,6 @@ class CellResult(Model):
     """Of a cell in a sealed guest."""
     reused_from: str | None = None
     """The run whose results these are: a cell with the same inputs that ran on this host."""
-
-    _earlier = model_validator(mode="before")(guest_seconds_apart)
 
     def doubts(self, workload: str) -> tuple[Check, ...]:
         """Failed checks that make this workload's values unreliable."""

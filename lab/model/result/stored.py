@@ -16,7 +16,6 @@ from lab.model.result.document import (
     Outcome,
     PhaseSeconds,
     checked_environment,
-    guest_seconds_apart,
 )
 from lab.model.result.measurement import Check
 from lab.model.result.noise import NoiseFloor
@@ -100,5 +99,3 @@ class StoredOutcome(Model):
     """Of a cell in a sealed guest."""
     reused_from: str | None = None
     """Id of the run whose results these are; ``None``: the cell ran in this run."""
-
-    _earlier = model_validator(mode="before")(guest_seconds_apart)

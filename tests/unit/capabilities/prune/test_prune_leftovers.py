@@ -9,7 +9,7 @@ from lab.capabilities.prune.model import Kind
 from lab.host.system import leftovers, paths
 from lab.results import judged
 from tests import kept
-from tests.unit.test_leftovers import MAKERS, SIZE, fill, stopped
+from tests.unit.test_leftovers import MAKERS, SIZE, stopped
 
 pytestmark = pytest.mark.usefixtures("lab_home")
 
@@ -29,14 +29,6 @@ def test_what_a_killed_maker_leaves_is_counted_and_removed(name: str) -> None:
     assert found.before - found.after == space
     done = prune.carry_out(found, lambda _: None)
     assert (done.before - done.after, leftovers.every()) == (space, [])
-
-
-def test_an_earlier_versions_image_build_goes_if_its_lock_is_free() -> None:
-    left = paths.images() / ".work-debian-12-abc"
-    fill(left, "disk.raw", "lock")
-    assert leftovers.every() == [left]
-    found = prune.plan(10**12, with_runs=False)
-    assert found.before - found.after >= SIZE
 
 
 def test_kept_judgements_are_removed() -> None:
