@@ -95,6 +95,6 @@ def lines(events: Iterable[Event], names: dict[int, str]) -> Iterator[str]:
             took = f" {(one.nanoseconds - issued.pop(key)) / 1e9:.9f}"
         yield (
             f"{one.nanoseconds / 1e9:.9f} {names.get(one.disk, one.disk)}"
-            f" {EVENTS.get(one.event, one.event)} {one.operation} {one.sector} {one.bytes >> 9}"
+            f" {EVENTS.get(one.event, 'other')} {one.operation} {one.sector} {one.bytes >> 9}"
             f" {','.join(one.flags) or '-'}{took}"
         )

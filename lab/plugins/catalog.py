@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import lab
+from lab.core import regular
 from lab.core.errors import InputError
 
 if TYPE_CHECKING:  # completion finds names without importing models, which takes long
@@ -32,6 +33,8 @@ SCHEMA: Final = "scenario.schema.json"
 """The JSON Schema next to the scenarios; their first line names it for editors."""
 CONSTANTS: Final = ("WORKLOAD", "DISK", "ARRAY", "FAULT")
 """The last line of a plug-in's file, by ``PACKAGES``."""
+_MOST: Final = 256 * 1024
+"""Most bytes of a matrix, as of every file of YAML."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
@@ -130,7 +133,8 @@ def is_matrix(name: str) -> bool:
     if not name.endswith((".yaml", ".yml")):
         return name in matrices() and name not in scenarios()
     try:
-        return re.search(r"^scenarios\s*:", Path(name).read_text("utf-8"), re.MULTILINE) is not None
+        text = regular.read(Path(name), _MOST).decode()
+        return re.search(r"^scenarios\s*:", text, re.MULTILINE) is not None
     except (OSError, ValueError):
         return False
 

@@ -220,7 +220,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, size: st
     small = tmp_path / "small"
     small.mkdir()
     script = (
-        f'mount -t tmpfs -o size={size} none "$LAB_HOME"\n'
+        f'mount -t tmpfs -o mode=755,size={size} none "$LAB_HOME"\n'
         '"$@"\n'
         'find "$LAB_HOME/data/images" -mindepth 1\n'
         'echo "nothing more is left"\n'

@@ -204,7 +204,9 @@ def test_a_path_that_is_too_long_for_sockets_is_said_before_anything_starts(
 def small(place: Path, size: str) -> Iterator[Path]:
     """A file system of that size in a directory that is empty."""
     place.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"mode=755,size={size}", "tmpfs", place], check=True
+    )
     try:
         yield place
     finally:

@@ -327,7 +327,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, server: str) -> None:
         "    print(error)\n"
     )
     script = (
-        'mount -t tmpfs -o size=512k none "$LAB_HOME"\n'
+        'mount -t tmpfs -o mode=755,size=512k none "$LAB_HOME"\n'
         '"$@"\n'
         'find "$LAB_HOME/data/images" -mindepth 1\n'
     )

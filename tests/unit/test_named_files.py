@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from lab.cli.commands import app
 from lab.compile.scenario.document import compile_scenario
 from lab.core import regular
 from lab.core.errors import InputError
@@ -19,6 +21,7 @@ from lab.host.guest.ssh import directories
 from lab.host.images import recipes as image_recipes
 from lab.host.images.kernel import with_kernel
 from lab.model.scenario.guest import Guest
+from lab.plugins import catalog
 from lab.run.preparation import systems
 from tests.unit.test_image_archive import made
 
@@ -174,3 +177,14 @@ def test_a_matrix_of_cells_has_a_limit(matrix_text: str, tmp_path: Path) -> None
     text = SCENARIO.replace("level: 1", "level: 0") + f"matrix: {matrix_text}\n"
     with pytest.raises(InputError, match=r"matrix: .*(are the most|shorten them)"):
         compile_scenario(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_check_reads_no_special_file(tmp_path: Path, kind: Callable[[Path], None]) -> None:
+    """It looks into the file to see whether it is a scenario or a matrix."""
+    kind(path := tmp_path / "x.yaml")
+    assert not catalog.is_matrix(str(path))
+    ended = CliRunner().invoke(app, ["check", str(path)])
+    assert ended.exit_code == 2 or isinstance(ended.exception, InputError)
+    path = written(tmp_path, "# mine\nscenarios: [raid5-layouts]\n", "matrix.yaml")
+    assert catalog.is_matrix(str(path))

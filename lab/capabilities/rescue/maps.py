@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
 
 from lab.core import regular
 from lab.core.errors import InputError
 from lab.core.units import MIB
 
-_MOST = 64 * MIB
+_MOST = 16 * MIB
+RANGES = 200_000
+"""Most ranges; each is a line of the script of every attempt."""
 
 
 def unread_of(path: Path | None, size: int) -> list[tuple[int, int]]:
@@ -25,14 +29,16 @@ def unread_of(path: Path | None, size: int) -> list[tuple[int, int]]:
 def parse(text: str, size: int, name: str) -> list[tuple[int, int]]:
     """Return the unread ranges. GNU ddrescue's manual, "Mapfile structure"; ``+`` is rescued."""
     found: list[tuple[int, int]] = []
-    rows = [
-        (number, line.split())
-        for number, line in enumerate(text.splitlines(), 1)
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
-    for number, words in rows[1:]:  # the first is ddrescue's own state
+    state = False
+    for number, line in enumerate(io.StringIO(text), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if not state:  # ddrescue's own state comes first
+            state = True
+            continue
         try:
-            begin, length, status = int(words[0], 0), int(words[1], 0), words[2]
+            begin, length, status = _number(words[0]), _number(words[1]), words[2]
         except (ValueError, IndexError):
             raise InputError(
                 f"{name}:{number}: expected 'POSITION SIZE STATUS', as ddrescue writes it"
@@ -43,4 +49,16 @@ def parse(text: str, size: int, name: str) -> list[tuple[int, int]]:
                 found[-1] = (found[-1][0], end - found[-1][0])
             else:
                 found.append((begin, end - begin))
+            if len(found) > RANGES:
+                raise InputError(
+                    f"{name}: more than {RANGES} ranges were not read",
+                    hint="let ddrescue go on: it makes fewer and smaller ones",
+                )
     return found
+
+
+def _number(text: str) -> int:
+    """Return a position or a size; ``ValueError``: ddrescue writes none like it."""
+    if not re.fullmatch(r"0x[0-9A-Fa-f]{1,16}|[0-9]{1,18}", text):
+        raise ValueError(text)
+    return int(text, 0)

@@ -27,7 +27,7 @@ from lab.capabilities.rescue.logic.drills import Drill
 from lab.capabilities.rescue.maps import unread_of
 from lab.capabilities.rescue.model import Attempt, Diagnosis, Extent, Outcome, Part, Report
 from lab.core import qemu_img, regular
-from lab.core.errors import GuestError, HostError, InputError, TroubleError
+from lab.core.errors import GuestError, HostError, InputError, LimitError, TroubleError
 from lab.core.qemu_img import QCOW2
 from lab.core.units import GIB, MIB
 from lab.host.guest import overlays
@@ -284,7 +284,7 @@ def _batch(
                 more=more,
                 descriptors=secrets,
             )
-        except GuestError as error:
+        except (GuestError, LimitError) as error:
             if len(batch) > 1:
                 return {}
             (number, attempt) = batch[0]
@@ -339,9 +339,17 @@ def _copied(
     _sparse(out, sum(disk.size for disk in disks))
     _batch(image(options.image), disks, found, [(1, attempt)], options, work, copy=out)
     files.make_directory(options.copy_to)
-    # GNU tar as an ordinary user's program: names that leave the directory are refused by it.
-    words = ("tar", "-x", "-f", str(out), "-C", str(options.copy_to), "--no-same-owner")
-    process.run((*words, "--no-same-permissions"), timeout=7200)
+    words = (*unable(), *UNTAR, "-f", str(out), "-C", str(options.copy_to))
+    process.run(words, timeout=7200)
+
+
+UNTAR: Final = ("tar", "-x", "--no-same-owner", "--no-same-permissions")
+"""GNU tar as an ordinary user's program: it refuses names that leave the directory."""
+
+
+def unable() -> tuple[str, ...]:
+    """Return what makes a program of root's unable to make devices, such as this host's disks."""
+    return ("setpriv", "--bounding-set=-mknod", "--") if os.geteuid() == 0 else ()
 
 
 def examined(directory: Path) -> Report:

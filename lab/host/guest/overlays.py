@@ -11,6 +11,7 @@ systemd, udev or cloud-init runs. Its second serial port carries the answers.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.core import qemu_img
-from lab.core.errors import GuestError, HostError, InputError, cause_of_panic
+from lab.core.errors import FullError, GuestError, HostError, InputError, LimitError, cause_of_panic
 from lab.core.qemu_img import QCOW2, RAW
+from lab.core.units import GIB, MIB, format_size, is_digits
 from lab.host.guest.virtual.confined import SANDBOX
 from lab.host.system import accelerator, clock, files, process
 from lab.model.image.manifest import Image
@@ -65,6 +67,12 @@ while [ "$(ls -d $scsi/*:*:*:*/block/* 2>/dev/null | wc -l)" -lt @DISKS@ ] && [ 
 done
 """
 """Shell lines before each script: functions ``item``, ``disk`` and ``finish``."""
+
+
+_MOST: Final = {"answers": 256 * MIB, "console": 64 * MIB, "qemu.log": 16 * MIB}
+"""Most bytes of a guest's files; 20 items of 4 MiB are answers."""
+_FREE: Final = GIB
+"""Bytes of the disk that stay free: what the guest writes goes to overlays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +144,10 @@ def run(
     files.write(work / "script", data)
     told, log = work / "answers", work / "console"
     command = [
-        *("setpriv", "--pdeathsig", "KILL", "--no-new-privs", "--"),
+        *("setpriv", "--pdeathsig", "KILL", "--no-new-privs"),
+        # Root's QEMU opens files of other users, and may do nothing else that they may not.
+        *(("--inh-caps=-all", "--bounding-set=-all,+dac_override") if os.geteuid() == 0 else ()),
+        "--",
         *_command(image, bases, drives, work, memory, told, log, more or {}, descriptors or {}),
     ]
     qemu = process.Daemon(
@@ -144,13 +155,17 @@ def run(
         log=work / "qemu.log",
         descriptors=[*(base.descriptor for base in bases), *(descriptors or {}).values()],
     )
+    over = ""
     try:
         countdown = clock.Countdown(clock.limit(seconds))
-        while qemu.status() is None and countdown.left() > 0:
+        while qemu.status() is None and countdown.left() > 0 and not over:
             qemu.wait(clock.LOOK / 4)
+            over = _over(work)
         ended = qemu.status()
     finally:
         qemu.end(5.0)
+    if over:
+        raise LimitError(f"the guest of '{image.name}' printed more than {over}: it was ended")
     answers = parse(told.read_bytes() if told.exists() else b"")
     if not answers:
         errors = process.tail(work / "qemu.log", 2000).strip()
@@ -161,6 +176,23 @@ def run(
     return answers
 
 
+def _over(work: Path) -> str:
+    """Return the limit of a file that a guest has exceeded; empty: none.
+
+    ``FullError``: the disk is almost full.
+    """
+    if shutil.disk_usage(work).free < _FREE:
+        raise FullError(
+            f"less than {format_size(_FREE)} is free on the disk of '{work}', and what the guest"
+            " writes goes there: it was ended",
+            hint="free some space, or set LAB_HOME to another disk",
+        )
+    for name, most in _MOST.items():
+        if (work / name).exists() and (work / name).stat().st_size > most:
+            return format_size(most)
+    return ""
+
+
 def parse(raw: bytes) -> dict[str, Answer]:
     """Return the complete items; a guest that was killed leaves the last one unfinished."""
     found: dict[str, Answer] = {}
@@ -168,7 +200,7 @@ def parse(raw: bytes) -> dict[str, Answer]:
     while (begin := raw.find(b"\n@", place)) >= 0:
         end = raw.find(b"\n", begin + 2)
         words = raw[begin + 2 : end].split() if end > 0 else []
-        if len(words) != 3 or not all(word.isdigit() for word in words[1:]):
+        if len(words) != 3 or not all(is_digits(word.decode("latin-1")) for word in words[1:]):
             place = begin + 2
             continue
         length = int(words[2])

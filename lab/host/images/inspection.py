@@ -24,6 +24,8 @@ from lab.host.system import process
 _SECTOR: Final = 512
 _PARTITIONS: Final = 128
 """Most partitions that are read; GPT's usual table has 128."""
+_STEPS: Final = 4 * _PARTITIONS
+"""Most records of a chain of logical partitions that are read."""
 _READING: Final = 300.0
 """Timeout in seconds of reading a file system."""
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -186,7 +188,7 @@ def _mbr(at: Read) -> list[int]:
         else:
             found.append(begin * _SECTOR)
     step, seen = extended, set[int]()
-    while step and step not in seen and len(found) < _PARTITIONS:
+    while step and step not in seen and len(seen) < _STEPS and len(found) < _PARTITIONS:
         seen.add(step)
         following = 0
         for begin, kind in _entries(at(step * _SECTOR, _SECTOR)):

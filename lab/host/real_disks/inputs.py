@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Final
 
 from lab.core import qemu_img
 from lab.core.errors import InputError
-from lab.core.units import MIB
+from lab.core.units import GIB, MIB
 from lab.host.real_disks import leases
 from lab.host.real_disks.device import Device, read
 from lab.host.real_disks.users import Objection, held, mounted, opened, swap
@@ -153,7 +154,17 @@ def _unpack(found: Input, work: Path) -> None:
     found.format, found.size = qemu_img.QCOW2, int(facts["virtual-size"])
     copy = work / f"{found.path.name}.{found.descriptor}.raw"
     words = qemu_img.convert(found.path, qemu_img.QCOW2, copy, qemu_img.RAW)
-    process.run(words, timeout=3600)
+
+    def watch(_process: int) -> str:
+        # Its clusters may share their data, so a file of 1 MB can have any number of bytes.
+        few = shutil.disk_usage(work).free < GIB
+        return f"unpacking '{found.path}' left less than 1 GiB of disk space" if few else ""
+
+    try:
+        process.run(words, timeout=3600, watch=watch)
+    except BaseException:
+        copy.unlink(missing_ok=True)
+        raise
     found._copy = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
     copy.unlink()
 

@@ -83,6 +83,14 @@ def family(pid: int) -> dict[int, int]:
     return found
 
 
+def private_memory(pid: int) -> int:
+    """Return the bytes of a process's memory that are in no file; 0: there is no such process."""
+    with suppress(OSError, ValueError, IndexError):
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        return 1024 * int(status.partition("\nRssAnon:")[2].split(maxsplit=1)[0])
+    return 0
+
+
 def forms(path: str) -> set[str]:
     """Return a path as command lines of QEMU have it: in options, and in JSON."""
     in_json = {json.dumps(path, ensure_ascii=ascii_)[1:-1] for ascii_ in (False, True)}

@@ -11,6 +11,7 @@ Parity tells the level: the XOR of all members of RAID 4 or 5 is zero in every r
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, permutations
@@ -29,6 +30,14 @@ _STEP: Final = 4 * MIB
 _OVERLAP: Final = 20 * KIB
 _MOST: Final = 160
 """Structures of a member that are compared."""
+_KNOWN: Final = 4096
+"""Most file systems, and most chunks of one: bytes may name any number."""
+_IN_PIECE: Final = 512
+"""Most structures of a piece that are kept."""
+_SYSTEMS: Final = 16
+"""Most ext4 file systems whose inodes are looked for: those with the most superblocks."""
+_SUPERBLOCKS: Final = 16
+"""Most superblocks of ext4 in a piece whose checksums are computed."""
 _CHUNKS: Final = tuple(4 * KIB << n for n in range(13))
 _BEST: Final = 8
 _TIES: Final = 6
@@ -74,8 +83,9 @@ def scan(reads: Mapping[str, Reader], sizes: Mapping[str, int]) -> dict[str, lis
     found: dict[str, list[Seen]] = {name: [] for name in reads}
     for _, _, raw in _pieces(reads, sizes):
         fs.learn(raw)
+    fs.choose()
     for name, at, raw in _pieces(reads, sizes):
-        found[name] += fs.structures(name, at, raw)
+        found[name] += islice(fs.structures(name, at, raw), _IN_PIECE)
     for name, one in fs.resolved():
         found[name].append(one)
     return found
@@ -100,10 +110,18 @@ class _Systems:
         self.xfs: dict[bytes, tuple[int, int, int, int, int]] = {}
         self.btrfs: dict[bytes, dict[int, list[tuple[int, int]]]] = {}
         self.ext4: dict[bytes, tuple[ext4.System, ext4.Sightings]] = {}
+        self._seen: Counter[bytes] = Counter()
+
+    def choose(self) -> None:
+        """Forget the ext4 file systems of which the fewest superblocks were seen."""
+        best = {uuid for uuid, _ in self._seen.most_common(_SYSTEMS)}
+        self.ext4 = {uuid: found for uuid, found in self.ext4.items() if uuid in best}
 
     def learn(self, raw: bytes) -> None:
-        for block in ext4.superblocks(raw, _STEP):
-            if block.system is not None:
+        for block in islice(ext4.superblocks(raw, _STEP), _SUPERBLOCKS):
+            known = block.uuid in self.ext4 or len(self.ext4) < _KNOWN
+            if block.system is not None and known:
+                self._seen[block.uuid] += 1
                 system, _ = self.ext4.setdefault(block.uuid, (block.system, ext4.Sightings()))
                 for group, table in block.system.tables.items():
                     system.tables.setdefault(group, table)
@@ -115,10 +133,12 @@ class _Systems:
             (ag,) = struct.unpack_from(">I", head, 84)
             inode, per = struct.unpack_from(">HH", head, 104)
             if 512 <= block <= 65536 and ag and 256 <= inode <= 2048 and per:
+                if len(self.xfs) == _KNOWN:
+                    break
                 self.xfs[head[32:48]] = (block, ag, inode, head[124], head[123])
         for at in _all(raw, b"_BHRfS_M", 64, 4096):
             head = raw[at : at + 4096]
-            if len(head) == 4096:
+            if len(head) == 4096 and len(self.btrfs) < _KNOWN:
                 chunks = self.btrfs.setdefault(head[32:48], {})
                 length = min(struct.unpack_from("<I", head, 160)[0], 2048)
                 _chunks(head[811 : 811 + length], chunks)
@@ -135,56 +155,62 @@ class _Systems:
                 yield name, Seen(at=at, system=frozenset({place}), kind=kind)
 
     def structures(self, name: str, base: int, raw: bytes) -> Iterator[Seen]:
-        for block in ext4.superblocks(raw, _STEP):
+        """Yield the structures in some bytes of a member, the rare kinds first."""
+        for at in _all(raw[:_STEP], b"LABELONE", 0, 512):
+            if raw[at + 24 : at + 32] == b"LVM2 001":
+                (sector,) = struct.unpack_from("<Q", raw, at + 8)
+                if sector < 4:
+                    yield Seen(at=base + at, system=frozenset({sector * 512}), kind="lvm")
+        for block in islice(ext4.superblocks(raw, _STEP), _SUPERBLOCKS):
             kind = "backup" if block.group else "primary"
             yield Seen(at=base + block.at, system=frozenset({block.place}), kind=kind)
         for system, sightings in self.ext4.values():
             ext4.look(name, base, raw, _STEP, system, sightings)
         yield from self._xfs(base, raw)
         yield from self._btrfs(base, raw)
-        for at in _all(raw[:_STEP], b"LABELONE", 0, 512):
-            if raw[at + 24 : at + 32] == b"LVM2 001":
-                (sector,) = struct.unpack_from("<Q", raw, at + 8)
-                if sector < 4:
-                    yield Seen(at=base + at, system=frozenset({sector * 512}), kind="lvm")
 
     def _xfs(self, base: int, raw: bytes) -> Iterator[Seen]:
-        for uuid, (block, ag, inode, ag_log, per_log) in self.xfs.items():
-            for at in _all(raw[:_STEP], b"XFSB", 0, 512):
-                following = raw[at + 512 : at + 524]
-                if raw[at + 32 : at + 48] == uuid and following[:4] == b"XAGF":
-                    number = struct.unpack_from(">I", following, 8)[0]
-                    kind = "primary" if number == 0 else "header"
-                    yield Seen(at=base + at, system=frozenset({number * ag * block}), kind=kind)
-            for magic in (b"XDB3", b"XDD3", b"XDF3", b"BMA3"):
-                where = 24 if magic == b"BMA3" else 8
-                for at in _all(raw[:_STEP], magic, 0, 512):
-                    number = struct.unpack_from(">Q", raw.ljust(at + 64, b"\0"), at + where)[0]
-                    if raw[at + where + 16 : at + where + 32] == uuid and number < 1 << 50:
-                        place = _xfs_daddr(number)
-                        yield Seen(at=base + at, system=frozenset({place}), kind="block")
-            for at in _all(raw[:_STEP], b"IN", 0, inode):
-                if raw[at + 4 : at + 5] == b"\x03" and raw[at + 160 : at + 176] == uuid:
-                    number = struct.unpack_from(">Q", raw, at + 152)[0]
-                    group = number >> ag_log + per_log
-                    inside = number >> per_log & (1 << ag_log) - 1
-                    index = number & (1 << per_log) - 1
-                    place = (group * ag + inside) * block + index * inode
-                    yield Seen(at=base + at, system=frozenset({place}), kind="inode")
+        if not self.xfs:
+            return
+        for at in _all(raw[:_STEP], b"XFSB", 0, 512):
+            known, following = self.xfs.get(raw[at + 32 : at + 48]), raw[at + 512 : at + 524]
+            if known is not None and following[:4] == b"XAGF":
+                number = struct.unpack_from(">I", following, 8)[0]
+                kind = "primary" if number == 0 else "header"
+                place = number * known[1] * known[0]
+                yield Seen(at=base + at, system=frozenset({place}), kind=kind)
+        for magic in (b"XDB3", b"XDD3", b"XDF3", b"BMA3"):
+            where = 24 if magic == b"BMA3" else 8
+            for at in _all(raw[:_STEP], magic, 0, 512):
+                number = struct.unpack_from(">Q", raw.ljust(at + 64, b"\0"), at + where)[0]
+                if raw[at + where + 16 : at + where + 32] in self.xfs and number < 1 << 50:
+                    place = _xfs_daddr(number)
+                    yield Seen(at=base + at, system=frozenset({place}), kind="block")
+        for at in _all(raw[:_STEP], b"IN", 0, 256):
+            known = self.xfs.get(raw[at + 160 : at + 176])
+            if known is None or raw[at + 4 : at + 5] != b"\x03" or at % known[2]:
+                continue
+            block, ag, inode, ag_log, per_log = known
+            number = struct.unpack_from(">Q", raw, at + 152)[0]
+            group = number >> ag_log + per_log
+            inside = number >> per_log & (1 << ag_log) - 1
+            index = number & (1 << per_log) - 1
+            place = (group * ag + inside) * block + index * inode
+            yield Seen(at=base + at, system=frozenset({place}), kind="inode")
 
     def _btrfs(self, base: int, raw: bytes) -> Iterator[Seen]:
-        for uuid, chunks in self.btrfs.items():
-            for at in _all(raw[:_STEP], b"_BHRfS_M", 64, 4096):
-                if raw[at + 32 : at + 48] == uuid:
-                    (place,) = struct.unpack_from("<Q", raw, at + 48)
-                    kind = "primary" if place == 64 * KIB else "header"
-                    yield Seen(at=base + at, system=frozenset({place}), kind=kind)
-            for at in range(0, min(len(raw) - 64, _STEP), 4096):
-                if raw[at + 32 : at + 48] == uuid and raw[at + 64 : at + 72] != b"_BHRfS_M":
-                    (logical,) = struct.unpack_from("<Q", raw, at + 48)
-                    places = _physical(logical, chunks)
-                    if places:
-                        yield Seen(at=base + at, system=frozenset(places), kind="tree")
+        if not self.btrfs:
+            return
+        for at in range(0, min(len(raw) - 72, _STEP), 4096):
+            chunks = self.btrfs.get(raw[at + 32 : at + 48])
+            if chunks is None:
+                continue
+            (logical,) = struct.unpack_from("<Q", raw, at + 48)
+            if raw[at + 64 : at + 72] == b"_BHRfS_M":
+                kind = "primary" if logical == 64 * KIB else "header"
+                yield Seen(at=base + at, system=frozenset({logical}), kind=kind)
+            elif places := _physical(logical, chunks):
+                yield Seen(at=base + at, system=frozenset(places), kind="tree")
 
 
 def _xfs_daddr(sector: int) -> int:
@@ -216,7 +242,8 @@ def _chunk(raw: bytes, at: int, logical: int, chunks: dict[int, list[tuple[int, 
         where = at + 48 + 32 * number
         if where + 32 <= len(raw):
             found.append((length, struct.unpack_from("<Q", raw, where + 8)[0]))
-    chunks[logical] = found
+    if len(chunks) < _KNOWN or logical in chunks:
+        chunks[logical] = found
     return 48 + 32 * max(1, stripes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Final
 
 from lab.capabilities.rescue.logic.diagnosis import level_name, named, needed
@@ -17,6 +17,7 @@ from lab.capabilities.rescue.model import (
     Part,
     Shape,
 )
+from lab.core.units import is_digits
 
 ARRAY: Final = "/dev/md127"
 BACKUP: Final = "{backup}"
@@ -24,6 +25,10 @@ BACKUP: Final = "{backup}"
 MOST: Final = 20
 _SETS: Final = 4
 """Most sets of old members that are tried with ``--force``."""
+_WAYS: Final = 5000
+"""Most sets that are compared: superblocks may name any number of members."""
+_MEMBERS: Final = 400
+"""Most members of an array that attempts are made with; each gets an overlay in each attempt."""
 MOVES: Final = "data: the reshape goes on, although --readonly is given, and cannot be undone"
 SUPERBLOCKS: Final = "the superblocks of the members (their event counts)"
 RAID5_LAYOUTS: Final = (
@@ -37,7 +42,7 @@ def choose(diagnosis: Diagnosis, *, backup: bool = False) -> list[Attempt]:
     found: list[Attempt] = []
     for number, array in enumerate(diagnosis.arrays):
         prefix = "" if number == 0 else f"older-{number}-"
-        if array.members:
+        if 0 < len(array.members) <= _MEMBERS:
             found += _of_array(prefix, array, backup=backup)
     distinct: dict[tuple[str, ...], Attempt] = {}
     for attempt in found:
@@ -137,7 +142,9 @@ def _of_array(prefix: str, array: Array, *, backup: bool) -> list[Attempt]:
     add("assemble", f"assemble the {level}", everybody)
     lacking = needed(shape) - len(fresh)
     old = sorted(stale, key=lambda member: -member.events)
-    sets = sorted(combinations(old, lacking), key=lambda s: [-m.events for m in s])[:_SETS]
+    # In the order of `old` the first sets are the newest ones, but for members of equal counts.
+    ways = islice(combinations(old, lacking), _WAYS) if lacking <= len(old) else ()
+    sets = sorted(ways, key=lambda s: [-m.events for m in s])[:_SETS]
     for number, chosen in enumerate(sets, 1):
         names = ", ".join(f"{{{member.part}}}" for member in chosen)
         behind = newest - min((member.events for member in chosen), default=newest)
@@ -331,9 +338,12 @@ for d in /sys/block/vd*; do echo "$(cat $d/serial)=/dev/${d##*/}" >>/tmp/lib; do
 """
 COPY: Final = """\
 copies=$((${copies:-0} + 1))
-    if [ $copies = 1 ]; then tar -C /mnt/x -cf $out .
-    else tar -C /mnt/x --transform "s,^\\.,file-system-$copies,S" -rf $out .; fi"""
-"""Shell lines that add the mounted file system to the archive; further ones get a directory."""
+    set -- -cf
+    [ $copies = 1 ] || set -- --transform "s,^\\.,file-system-$copies,S" -rf
+    (cd /mnt/x && find . ! -type b ! -type c -print0) |
+      tar -C /mnt/x --null --no-recursion -T - "$@" $out"""
+"""Shell lines that add the mounted file system to the archive, without devices; further ones get a
+directory."""
 SECONDS: Final = 900
 """Most seconds of an attempt in the guest."""
 
@@ -392,7 +402,7 @@ def outcome(attempt: Attempt, status: int | None, output: str) -> Outcome:
     log = []
     for line in output.splitlines():
         words = line.split(" ")
-        if line.startswith("=assembled ") and len(words) == 3 and words[1].isdigit():
+        if line.startswith("=assembled ") and len(words) == 3 and is_digits(words[1]):
             size, state = int(words[1]), words[2]
         elif line.startswith("=layer "):
             layers.append(words[1])
@@ -400,7 +410,7 @@ def outcome(attempt: Attempt, status: int | None, output: str) -> Outcome:
             locked = True
         elif line.startswith("=hash ") and len(words) > 2:
             hashes[" ".join(words[2:])] = words[1].lstrip("\\")
-        elif line.startswith("=fs ") and len(words) == 7 and all(w.isdigit() for w in words[2:]):
+        elif line.startswith("=fs ") and len(words) == 7 and all(map(is_digits, words[2:])):
             check, mount, some, many, wrong = (int(word) for word in words[2:])
             mounted += mount == 0
             unmounted += mount != 0

@@ -19,6 +19,7 @@ _WIDE: Final = 0x80
 _EXTENTS: Final = 0x80000
 _MOST_INODES: Final = 400
 _MOST_NUMBERS: Final = 2000
+_MOST_SIGHTINGS: Final = 200_000
 _ALIGNED: Final = 4096
 """md's smallest chunk: a place on a member and its array byte agree modulo this."""
 
@@ -159,7 +160,8 @@ def look(name: str, base: int, raw: bytes, limit: int, system: System, found: Si
     at = raw.find(b"\x0c\x00\x01\x02.\0\0\0")
     while at >= 0:
         begin = at - 4
-        if begin >= 0 and begin % system.block == 0 and begin < limit:
+        room = len(found.directories) < _MOST_SIGHTINGS and len(found.numbers) < _MOST_SIGHTINGS
+        if begin >= 0 and begin % system.block == 0 and begin < limit and room:
             found.directories.append((name, base + begin, int.from_bytes(raw[begin:at], "little")))
             found.numbers.update(_entries(raw[begin : begin + system.block]))
         at = raw.find(b"\x0c\x00\x01\x02.\0\0\0", at + 1)

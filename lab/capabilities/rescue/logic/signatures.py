@@ -15,6 +15,8 @@ from typing import Final
 from lab.capabilities.rescue.logic.superblocks import SECTOR, Read
 
 _PARTITIONS: Final = 128
+_STEPS: Final = 4 * _PARTITIONS
+"""Most records of a chain of logical partitions that are read."""
 _EXTENDED: Final = (0x05, 0x0F, 0x85)
 PROTECTIVE: Final = 0xEE
 
@@ -171,7 +173,7 @@ def _mbr(read: Read, size: int) -> tuple[Partition, ...]:
         elif kind != PROTECTIVE and first * SECTOR < size:
             found.append(_partition(first, sectors, kind))
     step, seen = extended, set[int]()
-    while step and step not in seen and len(found) < _PARTITIONS:
+    while step and step not in seen and len(seen) < _STEPS and len(found) < _PARTITIONS:
         seen.add(step)
         following = 0
         for first, sectors, kind in _entries(read(step * SECTOR, SECTOR)):

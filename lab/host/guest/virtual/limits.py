@@ -18,6 +18,7 @@ from drive import region
 from lab.core.errors import LimitError
 from lab.core.printable import printable
 from lab.core.units import MIB, format_size
+from lab.host.system import pids
 
 EXTRA: Final = 16 * MIB
 """Bytes beyond those that the driver allocates: what the host's file system adds to a file."""
@@ -25,6 +26,12 @@ REGION: Final = "region"
 """Name of an unsealed guest's region in the guest's directory."""
 SAID: Final = 16 * MIB
 """Most bytes of QEMU's own messages."""
+PRIVATE: Final = 512 * MIB
+"""Most bytes of memory of a native guest's processes, beside the guest's own memory."""
+PROCESSES: Final = 8192
+"""Most processes of a native guest on the host: each of the guest's is one."""
+_SELDOM: Final = 5
+"""Checks between two checks of a native guest's processes, which takes some milliseconds."""
 _GLANCE: Final = 0.05
 """Seconds between two checks. An emulated guest touched 40 MiB of new pages in this time."""
 _HUGE: Final = 2 * MIB
@@ -65,8 +72,11 @@ def allowed(own: region.Region) -> int:
 class Limits:
     """Ends QEMU when its guest exceeds a limit, from a thread of its own."""
 
-    def __init__(self, daemon: Ends, own: region.Region, log: Path) -> None:
-        self._daemon = daemon
+    def __init__(
+        self, daemon: Ends, own: region.Region, log: Path, *, native: int | None = None
+    ) -> None:
+        """``native``: process of a native guest, whose root can run any code in its sandbox."""
+        self._daemon, self._native = daemon, native
         self._own, self._log = own, log
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="lab-limits")
@@ -94,11 +104,31 @@ class Limits:
             raise LimitError(f"{self.sentence}; it was ended")
 
     def _watch(self) -> None:
+        seen = 0
         while not self._over.wait(_GLANCE):
-            if sentence := exceeded(self._own) or _too_long(self._log):
+            sentence = exceeded(self._own) or _too_long(self._log)
+            if self._native is not None and seen % _SELDOM == 0:
+                sentence = sentence or crowded(self._native)
+            seen += 1
+            if sentence:
                 self.sentence = sentence
                 self._daemon.end(0.0)
                 return
+
+
+def crowded(pid: int) -> str:
+    """Return a sentence if a native guest has too much memory or too many processes; or empty.
+
+    Its own memory is a file in a tmpfs of limited size, which does not count here.
+    """
+    found = pids.family(pid)
+    if len(found) > PROCESSES:
+        return f"the native guest had {len(found)} processes on the host, at most {PROCESSES}"
+    memory = sum(map(pids.private_memory, found))
+    if memory > PRIVATE:
+        most = format_size(PRIVATE)
+        return f"the native guest took {format_size(memory)} of the host's memory, at most {most}"
+    return ""
 
 
 def _too_long(log: Path) -> str:

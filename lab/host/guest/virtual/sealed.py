@@ -358,7 +358,8 @@ class SealedBackend:
         used, shown, progress = -1.0, -1, Progress()
         before, start = self.guest_seconds, region.clock(self._own_region)
         log = self.record.path / "qemu.log"
-        with Limits(daemon, self._own_region, log) as limits:
+        of_native = daemon.pid if self._kit.engine is Engine.NATIVE else None
+        with Limits(daemon, self._own_region, log, native=of_native) as limits:
             while (status := daemon.wait(_GLANCE)) is None:
                 now = self._processor(daemon.pid)
                 if now != used:
