@@ -18,8 +18,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.capabilities.rescue import arrangement, attempts, maps, run, signatures
-from lab.capabilities.rescue.diagnosis import diagnose, needed
+from lab.capabilities.rescue import maps, run
+from lab.capabilities.rescue.logic import arrangement, attempts, signatures
+from lab.capabilities.rescue.logic.diagnosis import diagnose, needed
 from lab.capabilities.rescue.model import Part
 from lab.core import qemu_img
 from lab.core.errors import FullError, InputError, LimitError, ToolError
@@ -28,7 +29,7 @@ from lab.host.guest import overlays
 from lab.host.images import inspection
 from lab.host.real_disks import inputs
 from lab.model.image.manifest import Image
-from tests.unit.test_rescue import block, part
+from tests.unit.capabilities.rescue.test_rescue import block, part
 
 
 @contextmanager
