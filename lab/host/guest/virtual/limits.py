@@ -27,7 +27,7 @@ REGION: Final = "region"
 SAID: Final = 16 * MIB
 """Most bytes of QEMU's own messages."""
 PRIVATE: Final = 512 * MIB
-"""Most bytes of memory of a native guest's processes, beside the guest's own memory."""
+"""Most bytes of memory of a native guest's processes, without the guest's own memory."""
 PROCESSES: Final = 8192
 """Most processes of a native guest on the host: each of the guest's is one."""
 _SELDOM: Final = 5
