@@ -14,32 +14,29 @@ from lab import __version__
 
 _HELP = """A virtual test lab for Linux software RAID.
 
-A scenario is a file. It names a guest image, the number and speed of disks, an md array and the
-workloads to run. The lab boots the guest under QEMU, builds the array, runs the workloads, and
-compares the results with published values and with theory.
+Guests with disks of any speed, md arrays, workloads and faults. A scenario is a file. It names a
+guest image, the number and speed of disks, an md array and the workloads to run. The lab boots the
+guest, builds the array, runs the workloads, and compares the results with published values and with
+theory.
 """
 _EPILOG = """
 Examples:
   lab doctor
   lab scenario list
   lab up scenario raid5-parity-last
-
-Exit status:
-  0    done
-  1    a claim was refuted, or a cell failed
-  2    bad input: nothing was booted
-  3    this host or the lab failed
-  4    a cell in virtual time did not repeat
-  130  stopped by Ctrl-C
 """
+_EXIT: Final = """\
+Exit status: 0 done, 1 a claim was refuted or a cell failed, 2 bad input, 3 this
+host or the lab failed, 4 virtual time was not repeated, 130 stopped by Ctrl-C.
+"""
+FIRST: Final = "What most people use"
 LOOK: Final = "Look"
-RUN: Final = "Run"
+BUGS: Final = "Find bugs"
 RESULTS: Final = "Results"
 GUESTS: Final = "Guests"
 IMAGES: Final = "Images"
-DISKS: Final = "Disks"
-CLUSTER: Final = "Cluster"
-SECTIONS: Final = (LOOK, RUN, RESULTS, GUESTS, IMAGES, DISKS, CLUSTER)
+HARDWARE: Final = "Hardware"
+SECTIONS: Final = (FIRST, GUESTS, LOOK, RESULTS, IMAGES, HARDWARE, BUGS)
 """Order of the sections in ``lab --help``."""
 _EXAMPLES: Final = "\n\nExamples:\n"
 
@@ -71,6 +68,12 @@ class Group(TyperGroup):
 
     @override
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for section, rows in self.sections(ctx).items():
+            with formatter.section(section):
+                formatter.write_dl(rows, col_max=12)
+
+    def sections(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """Return name and text of each command that is not hidden, by section."""
         found: dict[str, list[tuple[str, str]]] = {name: [] for name in SECTIONS}
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)
@@ -81,14 +84,42 @@ class Group(TyperGroup):
                 text = f"{text.rstrip('.')}: {', '.join(below)}"
             section = getattr(command, "rich_help_panel", None)
             found.setdefault(section or "Commands", []).append((name, text))
-        for section, rows in found.items():
-            if rows:
-                with formatter.section(section):
-                    formatter.write_dl(rows, col_max=12)
+        return {section: rows for section, rows in found.items() if rows}
 
     @override
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _verbatim(formatter, (self.epilog or "").splitlines())
+
+
+class Root(Group):
+    """All commands, on one screen: 24 lines of 80 columns."""
+
+    @override
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        text = "`lab COMMAND --help` has options and examples; begin with `lab doctor`."
+        about = (self.help or "").partition("\n")[0]
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"{about} {text}")
+
+    @override
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _verbatim(formatter, ["", *_EXIT.splitlines()])
+
+    @override
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        self.format_commands(ctx, formatter)
+        options = [option for p in self.get_params(ctx) for option in p.opts[:1]]
+        formatter.write_dl([("Options", "  ".join(options))])
+
+    @override
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        sections = self.sections(ctx)
+        first = sorted(sections.pop(FIRST, []))
+        with formatter.section(FIRST):
+            formatter.write_dl([(name, text.partition(":")[0]) for name, text in first])
+        formatter.write_paragraph()
+        formatter.write_dl([(title, "  ".join(dict(rows))) for title, rows in sections.items()])
 
 
 class ByKind(Group):
@@ -134,6 +165,7 @@ class Commands(typer.Typer):
 
 app = Commands(
     name="lab",
+    cls=Root,
     help=_HELP,
     epilog=_EPILOG,
     pretty_exceptions_enable=False,
@@ -170,8 +202,10 @@ def group(name: str, section: str, text: str, cls: type[Group] = Group) -> Comma
 
 scenario = group("scenario", LOOK, "Inspect scenarios without booting a guest.")
 schema = group("schema", LOOK, "Print the JSON Schema of a file format.")
-up = group("up", RUN, "Start a guest with disks, or run a scenario and leave its guest up.", ByKind)
-run = group("run", RUN, "Run a scenario or a matrix, and remove all guests.", ByKind)
+up = group(
+    "up", FIRST, "Start a guest with disks, or run a scenario and leave its guest up.", ByKind
+)
+run = group("run", FIRST, "Run a scenario or a matrix, and remove all guests.", ByKind)
 results = group("results", RESULTS, "Show, compare and export earlier runs.")
 image = group("image", IMAGES, "Build, import and remove guest images.")
 kernel = group(

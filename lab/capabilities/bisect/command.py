@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli import completion
-from lab.cli.app import RUN, app
+from lab.cli.app import BUGS, app
 from lab.cli.commands.kernels import AxisOption
 from lab.cli.commands.running import Cold, Jobs, Verbose, hands_of, how_of
 from lab.cli.options import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lab.run.options import RunOptions
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=BUGS)
 def bisect(
     claim: Annotated[
         str | None,

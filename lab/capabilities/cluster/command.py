@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.app import CLUSTER, group
+from lab.cli.app import HARDWARE, group
 from lab.cli.options import Json, Tls, console, own_name, print_json
 
-cluster = group("cluster", CLUSTER, "Run cells on other machines, with dask.distributed.")
+cluster = group("cluster", HARDWARE, "Run cells on other machines, with dask.distributed.")
 
 Address = Annotated[
     str,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.app import DISKS, group
+from lab.cli.app import HARDWARE, group
 from lab.cli.options import Json, console, home, print_json
 
 if TYPE_CHECKING:
     from lab.model.scenario.profile import Profile
 
-disk = group("disk", DISKS, "List and measure real disks; fit models to them.")
+disk = group("disk", HARDWARE, "List and measure real disks; fit models to them.")
 
 
 @disk.command("list")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli import completion
-from lab.cli.app import RUN, app
+from lab.cli.app import BUGS, app
 from lab.cli.commands.running import Jobs, Out, Verbose, how_of
 from lab.cli.options import (
     Json,
@@ -38,7 +38,7 @@ def _finding_kinds(incomplete: str) -> list[str]:
     return [kind.value for kind in FindingKind if kind.value.startswith(incomplete)]
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=BUGS)
 def hunt(
     name: ScenarioName,
     sets: Sets = None,
@@ -202,7 +202,7 @@ def _print(found: Hunt) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=BUGS)
 def debug(
     at: Annotated[
         str,

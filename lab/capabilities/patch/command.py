@@ -13,7 +13,7 @@ import typer
 
 from lab.capabilities.matrix.command import follow, job_ended, write_pages
 from lab.cli import completion
-from lab.cli.app import RUN, app
+from lab.cli.app import BUGS, app
 from lab.cli.commands.running import Jobs, Verbose, how_of
 from lab.cli.display.again import command, counted
 from lab.cli.options import AcceptExpired, Fresh, Json, console, print_json, share_option, warn
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lab.run.options import RunOptions
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=BUGS)
 def patch(
     context: typer.Context,
     series: Annotated[

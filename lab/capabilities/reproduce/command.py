@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli import completion
-from lab.cli.app import RUN, app
+from lab.cli.app import BUGS, app
 from lab.cli.commands.running import Jobs, Verbose, how_of
 from lab.cli.options import Json, home, own_name, print_json
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lab.model.result.reproduction import Reproduction
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=BUGS)
 def reproduce(
     name: Annotated[
         str,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.app import DISKS, app
+from lab.cli.app import FIRST, app
 
 if TYPE_CHECKING:
     from lab.capabilities.rescue.model import Report
 
 
-@app.command(rich_help_panel=DISKS)
+@app.command(rich_help_panel=FIRST)
 def rescue(
     disks: Annotated[
         list[Path] | None,
@@ -81,7 +81,7 @@ def rescue(
         int, typer.Option("--seed", min=0, max=2**31 - 1, help="Seed of the drill.")
     ] = 1,
 ) -> None:
-    """Find out what is left of an array, and try repairs on overlays in guests.
+    """Find out what is left of an array, and try repairs on overlays.
 
     Disks and images are opened for reading only. What the guests write goes to overlays, which are
     removed. The answer has the commands for the real disks; the lab never runs them.

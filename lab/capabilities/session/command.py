@@ -12,7 +12,7 @@ import typer
 from typing_extensions import override
 
 from lab.cli import capabilities, completion
-from lab.cli.app import GUESTS, LOOK, RUN, Command, app, up
+from lab.cli.app import FIRST, GUESTS, Command, app, up
 from lab.cli.commands import scenarios
 from lab.cli.options import Clock, GuestName, Json, Seed, Sets, all_sets, own_name, print_json
 
@@ -91,7 +91,7 @@ class _ScenarioFirst(Command):
 
 @app.command(
     "exec",
-    rich_help_panel=RUN,
+    rich_help_panel=FIRST,
     cls=_ScenarioFirst,
     context_settings={"allow_interspersed_args": False},
 )
@@ -144,7 +144,7 @@ def exec_(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the guest up.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run a command or a script as root in a fresh guest, and remove the guest.
+    """Run a command or a script as root in a fresh guest, and remove it.
 
     The exit status is the command's. $TARGET is the array, or all disks; each disk is
     /dev/lab/disk1 and so on. The guest has no network to the outside.
@@ -290,7 +290,7 @@ def format_disk(size: int) -> str:
     return format_size(size)
 
 
-@app.command(rich_help_panel=LOOK)
+@app.command(rich_help_panel=FIRST)
 def check(
     names: Annotated[
         list[str],

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.app import RESULTS, app
+from lab.cli.app import FIRST, app
 from lab.cli.options import Json, RunName, home, own_name, print_json
 
 
-@app.command(rich_help_panel=RESULTS)
+@app.command(rich_help_panel=FIRST)
 def report(
     name: RunName = "last",
     out: Annotated[
