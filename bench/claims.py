@@ -3,7 +3,8 @@
   python -m bench.claims run DIRECTORY     every scenario that has no finished run of its cells and
                                            claims there; with --clock virtual also those that are
                                            real by default. In virtual time with `trials: auto`;
-                                           --seed N: from this seed on; --only: these scenarios
+                                           --seed N: from this seed on; --only: these scenarios;
+                                           --set guest.engine=native: by the other engine
   python -m bench.claims table DIRECTORY   docs/claims.json and docs/claims.md from the runs there,
                                            judged again; other scenarios keep the runs that they
                                            have in docs/claims.json
@@ -516,7 +517,8 @@ def main(words: Sequence[str] | None = None, lab: Command = LAB) -> int:
             paths = [catalog.scenario_path(n) for n in given.only or catalog.scenarios()]
             able = [path for path in paths if not wanting(compile_scenario(path))]
             directory, how = given.directory.absolute(), (given.jobs, lab, given.clock)
-            return run_missing(directory, able, *how, claims=True, seed=given.seed)
+            more = {"seed": given.seed, "settings": given.set}
+            return run_missing(directory, able, *how, claims=True, **more)
         out = given.out or OUT
         data_at = DATA if given.out is None else out.with_suffix(".json")
         if given.command == "differ":

@@ -44,16 +44,20 @@ def run_missing(
     *,
     claims: bool = False,
     seed: int | None = None,
+    settings: Sequence[str] = (),
 ) -> int:
     """Run each scenario that has no finished run of its cells; 130 if Ctrl-C stopped one, else 0.
 
     A stopped run is resumed. A refuted claim or a failed cell does not stop the rest. ``claims``:
     a run must have the file's claims too, and in virtual time its trials are ``auto``. ``seed``:
-    that of the first trial, and a run with other seeds does not count.
+    that of the first trial, and a run with other seeds does not count. ``settings``: KEY=VALUE of
+    ``lab run --set``.
     """
     for path in scenarios:
-        auto = claims and _virtual(path, clock)
-        runs = _of(path, directory, clock, auto=auto, claims=claims, seed=seed)
+        texts = [*([f"guest.clock={clock}"] if clock else []), *settings]
+        auto = claims and _virtual(path, texts)
+        seeded = [*texts, *([f"seed={seed}"] if seed is not None else [])]
+        runs = _of(path, directory, seeded, auto=auto, claims=claims)
         if any(run.load_run().finished for run in runs):
             continue
         where = ["--resume", str(runs[0].directory)] if runs else ["--out", str(directory / "runs")]
@@ -65,6 +69,7 @@ def run_missing(
             *(["--clock", clock] if clock else []),
             *(["--trials", "auto"] if auto else []),
             *(["--seed", str(seed)] if seed is not None else []),
+            *(word for text in settings for word in ("--set", text)),
             *(["--jobs", jobs] if jobs else []),
         ]
         print(f"lab {' '.join(words)}", file=sys.stderr, flush=True)
@@ -74,25 +79,21 @@ def run_missing(
     return 0
 
 
-def _compiled(
-    path: Path, clock: str | None, *, auto: bool = False, seed: int | None = None
-) -> Compiled:
-    texts = [f"guest.clock={clock}"] if clock else []
-    texts += [f"seed={seed}"] if seed is not None else []
+def _compiled(path: Path, texts: Sequence[str], *, auto: bool = False) -> Compiled:
     overrides = [parse_override(text) for text in texts]
     return compile_scenario(path, overrides=overrides, trials=AutoTrials() if auto else None)
 
 
-def _virtual(path: Path, clock: str | None) -> bool:
+def _virtual(path: Path, texts: Sequence[str]) -> bool:
     """Return whether every cell has virtual time, where trials may be ``auto``."""
-    return all(c.guest.clock is Clock.VIRTUAL for c in _compiled(path, clock).cells)
+    return all(c.guest.clock is Clock.VIRTUAL for c in _compiled(path, texts).cells)
 
 
 def _of(
-    path: Path, directory: Path, clock: str | None, *, auto: bool, claims: bool, seed: int | None
+    path: Path, directory: Path, texts: Sequence[str], *, auto: bool, claims: bool
 ) -> list[store.RunStore]:
     """Return the runs of a scenario file's present cells, newest first."""
-    wanted = _compiled(path, clock, auto=auto, seed=seed)
+    wanted = _compiled(path, texts, auto=auto)
     expected = {claim.id: claim.expect for claim in wanted.scenario.claims}
     found = []
     for run in store.every([directory / "runs"]):
@@ -129,6 +130,9 @@ def arguments(description: str | None, *more: str) -> argparse.ArgumentParser:
     parser.add_argument("--jobs", help="run: guests at once, as of `lab run`")
     parser.add_argument("--clock", help="run: real or virtual, as of `lab run`")
     parser.add_argument("--seed", type=int, help="run: of the first trial, as of `lab run`")
+    parser.add_argument(
+        "--set", action="append", default=[], help="run: KEY=VALUE, as of `lab run`"
+    )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="run: these scenarios")
     parser.add_argument("--out", type=Path, help="table: the file to write")
     return parser

@@ -45,9 +45,11 @@ class Guest:
     """In MiB."""
     arguments: str = ""
     """Further kernel arguments."""
+    sees_processor: bool = False
+    """Programs see the host's processor, which cannot hide its features."""
 
 
-def arguments(memory: int, further: str = "") -> list[str]:
+def arguments(memory: int, further: str = "", *, sees_processor: bool = False) -> list[str]:
     """Return the kernel's arguments: equal on every host."""
     return [
         f"mem={memory}M",
@@ -61,6 +63,7 @@ def arguments(memory: int, further: str = "") -> list[str]:
         # A panic ends the process, and so does a restart.
         *("panic=-1", "oops=panic", "noreboot"),
         *("uml_dir=/tmp", "umid=lab"),
+        *(["lab_processor=host"] if sees_processor else []),
         *further.split(),
     ]
 
@@ -76,7 +79,7 @@ def command(guest: Guest, masked: Sequence[str] = ()) -> list[str]:
         *("sh", "-c", _SHELL, "-", str(guest.region)),
         *sandbox(guest, masked),
         "/linux",
-        *arguments(guest.memory, guest.arguments),
+        *arguments(guest.memory, guest.arguments, sees_processor=guest.sees_processor),
     ]
 
 

@@ -2,7 +2,7 @@
 /*
  * What User-Mode Linux needs as a guest in virtual time. The parameters lab_region= and lab_base= are the files of
  * the region and of the root file system. Programs see neither the host's processor nor its time stamp counter:
- * both instructions trap (lab_user.c), and are emulated here.
+ * both instructions trap (lab_user.c), and are emulated here. With lab_processor=host programs see the processor.
  */
 #include <linux/delay.h>
 #include <linux/init.h>
@@ -32,6 +32,13 @@ static int __init lab_base_setup(char *text)
 	return 1;
 }
 __setup("lab_base=", lab_base_setup);
+
+/* lab_user_begin() has read it. */
+static int __init lab_processor_setup(char *text)
+{
+	return 1;
+}
+__setup("lab_processor=", lab_processor_setup);
 
 void *lab_native_region(u64 *size)
 {

@@ -613,7 +613,7 @@ def guest_cpu(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
 def busy_shares(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
     """Return a sealed guest's largest CPU use, over each workload's trials, as a fraction.
 
-    Empty for a cell in real time.
+    Empty for a cell in real time, and for a native guest, whose processor takes no time.
     """
     return {name: max(use.share for use in used) for name, used in _cpu_use(cell, raw).items()}
 
@@ -643,8 +643,10 @@ class _CpuUse:
 
 
 def _cpu_use(cell: Cell, raw: Mapping[str, str]) -> dict[str, list[_CpuUse]]:
+    # A native guest's processor takes no time. Its ticks count programs that wake at a tick.
+    emulated = is_sealed(cell) and not cell.guest.native
     used: dict[str, list[_CpuUse]] = {}
-    for number, workload in enumerate(cell.workloads if is_sealed(cell) else ()):
+    for number, workload in enumerate(cell.workloads if emulated else ()):
         ticks = {
             trial: passed
             for trial in range(1, cell.trials + 1)

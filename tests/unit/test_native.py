@@ -13,7 +13,7 @@ import pytest
 from drive.native import command, edits
 from lab.compile.guest.virtual_time import guest_problems, why_emulated
 from lab.compile.image.series import NATIVE, native_tree
-from lab.core.errors import HostError, InputError
+from lab.core.errors import InputError
 from lab.host.images import native
 from lab.host.images import recipes as image_recipes
 from lab.model.scenario.guest import Clock, Engine, Guest
@@ -43,6 +43,7 @@ SOURCE = {
     "static int userspace_tramp(void *stack)\n{\n"
     "\tsignal(SIGWINCH, SIG_IGN);\n}\n"
     "\tptrace(PTRACE_SETOPTIONS, pid, NULL,\n\t\t   (void *) PTRACE_O_TRACESYSGOOD);\n",
+    "arch/um/os-Linux/time.c": "#include <time.h>\n\tclock_gettime(CLOCK_MONOTONIC,&ts);\n",
     "arch/um/os-Linux/main.c": "int __init main(int argc, char **argv, char **envp)\n{\n"
     "\tchar **new_argv;\n\tint ret, i, err;\n\n\tset_stklim();\n}\n",
     "arch/um/drivers/Makefile": "obj-y += x.o\n\ninclude arch/um/scripts/Makefile.rules\n",
@@ -71,6 +72,7 @@ def test_each_edit_is_made() -> None:
     assert "(PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL))" in process
     main = made["arch/um/os-Linux/main.c"]
     assert main.index("lab_user_begin(argv)") < main.index("set_stklim")
+    assert "\tsyscall(SYS_clock_gettime, CLOCK_MONOTONIC" in made["arch/um/os-Linux/time.c"]
     rules = made["arch/um/drivers/Makefile"]
     assert rules.index("lab_disk.o") < rules.index("include")
 
@@ -81,14 +83,15 @@ def test_newer_versions_hide_the_processor_in_their_own_first_program() -> None:
     assert made[STUB].index("PR_TSC_SIGSEGV") < made[STUB].index("read information")
 
 
-def test_newer_versions_have_the_registers_of_sse_only() -> None:
+def test_newer_versions_have_few_registers_if_the_processor_is_hidden() -> None:
     registers = "arch/x86/um/os-Linux/registers.c"
     newer = (
         "\tptrace_regset = NT_X86_XSTATE;\n\tret = ptrace(PTRACE_GETREGSET, pid, ptrace_regset,"
         " &iov);\n\tif (ret)\n\t\tret = -errno;\n\n\tif (ret == -ENODEV) {\n"
     )
     made = edits.edited("7.3", of(SOURCE | {registers: newer}))[registers]
-    assert "ret = -ENODEV;\n\n\tif (ret == -ENODEV)" in made
+    assert "ret = !lab_user_visible ? -ENODEV : ptrace(PTRACE_GETREGSET" in made
+    assert "&iov) ? -errno : 0;\n\n\tif (ret == -ENODEV)" in made
 
 
 @pytest.mark.parametrize("edit", edits.EDITS, ids=lambda edit: edit.why)
@@ -240,14 +243,29 @@ def test_a_byte_of_a_source_makes_another_kit(
     assert native.place_of(replace(plan, key="another compiler")) != before
 
 
-def test_a_processor_that_cannot_hide_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("flags", "changed", "same"),
+    [("fpu cpuid_fault aes", True, True), ("fpu vme cpuid aes", False, False)],
+)
+def test_a_processor_that_cannot_hide_is_an_input(
+    flags: str, changed: bool, same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """``changed``: whether it hides its features; ``same``: whether a kit is that of another."""
     cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("flags\t\t: fpu vme cpuid aes\n", encoding="ascii")
     monkeypatch.setattr(native, "_CPU", cpuinfo)
-    monkeypatch.setattr(native.sandbox, "check", lambda: None)
-    with pytest.raises(HostError, match="cannot hide its features"):
-        native.check()
-    cpuinfo.write_text("flags\t\t: fpu cpuid_fault aes\n", encoding="ascii")
-    native.check()
+
+    def kit(model: str, megahertz: str) -> dict[str, str]:
+        text = (
+            f"processor\t: 0\nmodel name\t: {model}\ncpu MHz\t\t: {megahertz}\nflags\t\t: {flags}\n"
+        )
+        cpuinfo.write_text(f"{text}\nprocessor\t: 1\n", encoding="ascii")
+        return native.processor_digest()
+
+    assert bool(kit("A", "2100.1")) is not changed
+    assert kit("A", "2100.1") == kit("A", "2399.7")  # it changes while the host runs
+    assert (kit("A", "2100.1") == kit("B", "2100.1")) is same
+
+
+def test_programs_that_see_the_processor_have_its_registers() -> None:
+    hidden = command.arguments(512)
+    assert command.arguments(512, sees_processor=True) == [*hidden, "lab_processor=host"]

@@ -147,6 +147,18 @@ def test_a_short_measurement_may_all_have_waited_for_the_processor(
     assert measure.busy_shares(cell, raw) == {name: pytest.approx(12 / 26)}
 
 
+def test_a_native_guests_processor_takes_no_time() -> None:
+    """Its ticks find a program that wakes at a tick, as if it had run since the last one."""
+    cell = compiled(VIRTUAL, "guest.engine=native").cells[0]
+    name = cell.workloads[0].name
+    ticks = {
+        f"{name}.1.before.txt": "cpu  0 0 0 0 0 0 0 0 0 0\n",
+        f"{name}.1.after.txt": "cpu  90 0 0 10 0 0 0 0 0 0\n",
+    }
+    assert measure.busy_shares(compiled(VIRTUAL).cells[0], ticks) == {name: 0.9}
+    assert (measure.guest_cpu(cell, ticks), measure.busy_shares(cell, ticks)) == ((), {})
+
+
 def test_a_scenario_may_say_so_itself(tmp_path: Path) -> None:
     text = catalog.scenario_path("raid5-parity-last").read_text()
     path = tmp_path / "q.yaml"

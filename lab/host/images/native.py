@@ -24,7 +24,7 @@ from lab.host.images import workspace as image_workspace
 from lab.host.images.sandbox import Box
 from lab.host.images.store import file_sha256
 from lab.host.system import files, made, paths, process
-from lab.model.execution.job import SealedKit
+from lab.model.execution.job import PROCESSOR, SealedKit
 from lab.model.image.manifest import Image
 from lab.model.scenario.guest import Engine, Guest
 
@@ -42,6 +42,7 @@ SOURCES: Final = (
 OTHERS: Final = ("native/edits.py", "60-lab-disk.rules", "cpio.py")
 """Further files that the boot files depend on."""
 _CPU: Final = Path("/proc/cpuinfo")
+_SEEN: Final = ("vendor_id", "cpu family", "model", "model name", "stepping", "cache size", "flags")
 
 
 def prepare(guest: Guest, image: Image, say: virtual_time.Say) -> SealedKit:
@@ -68,19 +69,29 @@ def prepare(guest: Guest, image: Image, say: virtual_time.Say) -> SealedKit:
             "image": base.name.removeprefix("base-"),
             "kernel": file_sha256(boot / KERNEL),
             "initramfs": file_sha256(boot / INITRAMFS),
-        },
+        }
+        | processor_digest(),
     )
 
 
 def check() -> None:
     """``HostError`` if this host cannot run native guests."""
-    if " cpuid_fault" not in _CPU.read_text(encoding="utf-8"):
-        raise HostError(
-            "guest.engine: this host's processor cannot hide its features from programs (CPUID"
-            " faulting, cpuid_fault in /proc/cpuinfo), so results would depend on it",
-            hint="set guest.engine to emulated",
-        )
     sandbox.check()
+
+
+def processor_digest() -> dict[str, str]:
+    """Return the digest of what programs see of this host's processor, under :data:`PROCESSOR`.
+
+    Empty: they see nothing of it, so no result depends on it. That takes CPUID faulting
+    (``arch_prctl(2)``, ARCH_SET_CPUID).
+    """
+    first = _CPU.read_text(encoding="utf-8").partition("\n\n")[0]
+    lines = (line.partition(":") for line in first.splitlines())
+    fields = {name.strip(): value.strip() for name, _, value in lines}
+    if "cpuid_fault" in fields.get("flags", "").split():
+        return {}
+    text = "\n".join(f"{name}={fields.get(name, '')}" for name in _SEEN)
+    return {PROCESSOR: hashlib.sha256(text.encode()).hexdigest()}
 
 
 def check_image(image: Image) -> None:

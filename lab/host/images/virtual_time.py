@@ -27,7 +27,7 @@ from lab.host.images import recipes as image_recipes
 from lab.host.images import workspace as image_workspace
 from lab.host.images.store import file_sha256
 from lab.host.system import accelerator, files, made, paths, process
-from lab.model.execution.job import SealedKit
+from lab.model.execution.job import PROCESSOR, SealedKit
 from lab.model.image.axis import Axis
 from lab.model.image.manifest import Image, ImageSource
 from lab.model.scenario.guest import Guest
@@ -124,6 +124,7 @@ def native_guest_of(kit: SealedKit, path: Path) -> native.Guest:
         base=Path(kit.base),
         memory=kit.memory,
         arguments=kit.arguments,
+        sees_processor=PROCESSOR in kit.digests,
     )
 
 

@@ -12,6 +12,8 @@ from lab.model.scenario.guest import Engine
 
 CONSOLE: Final = "console.txt"
 """Raw output with the kernel's messages; of a disturbed cell, all of them."""
+PROCESSOR: Final = "processor"
+"""Name of the host's processor among a kit's digests, if the guest's programs see it."""
 
 
 class SealedKit(Model):
@@ -29,7 +31,8 @@ class SealedKit(Model):
     arguments: str = ""
     """Appended to the kernel's command line."""
     digests: dict[str, str] = {}
-    """SHA-256 of the files, by name: image, kernel, driver, init, emulator, firmware."""
+    """SHA-256 of the files, by name: image, kernel, driver, init, emulator, firmware; and of
+    :data:`PROCESSOR`."""
 
 
 class GuestJob(Model):
