@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from docs.make_man import man_page, metavar
-from lab.capabilities.matrix.logic import entries as night
+from lab.cli import capabilities
 from lab.cli.app import examples_of
 from lab.cli.commands import app
 from lab.core import errors
@@ -181,12 +181,13 @@ def scenario_page() -> str:
 
 def matrix_page() -> str:
     """Return the page with every field of a matrix file."""
+    entries = capabilities.part("matrix", "logic.entries")
     about = (
         "A file in `matrices/`, run by `lab run matrix NAME`. A scenario, image or kernel is a"
         " name, or a mapping with a `set`. Budgets, shards and exit statuses:"
         " [guide](../howto/ci.md).\n"
     )
-    return f"# Matrices of scenarios\n\n{HEAD}\n{about}\n{chapters(night.Matrix, {})}"
+    return f"# Matrices of scenarios\n\n{HEAD}\n{about}\n{chapters(entries.Matrix, {})}"
 
 
 def about_file(package: str, name: str) -> str:
@@ -353,6 +354,8 @@ def pages() -> dict[Path, str]:
         "result": result_page,
         "table": table_page,
     }
+    if "matrix" not in capabilities.names():
+        del made["matrix"]
     found = {place / f"{name}.md": make() for name, make in made.items()}
     man = man_page(typer.main.get_command(app), dict(STATUSES))
     schema = as_text(scenario_schema())

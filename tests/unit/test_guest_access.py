@@ -18,7 +18,6 @@ from lab.core.errors import InputError
 from lab.host.guest import registry
 from lab.host.guest.registry import GuestRecord
 from lab.host.system import pids
-from lab.plugins import catalog
 from lab.run import guests
 
 
@@ -130,14 +129,10 @@ def kind(group: str, *args: str) -> str:
 
 
 def test_a_file_says_what_it_is(tmp_path: Path) -> None:
-    matrix, scenario = tmp_path / "m.yaml", tmp_path / "s.yaml"
-    matrix.write_text("title: T\nscenarios: [{name: degraded}]\n")
+    scenario = tmp_path / "s.yaml"
     scenario.write_text("title: T\nnotes: |\n  scenarios: none\n")
-    assert kind("run", str(matrix)) == "matrix"
     assert kind("run", str(scenario)) == "scenario"
-    assert kind("run", next(iter(catalog.matrices()))) == "matrix"
     assert kind("run", "degraded") == "scenario"
     assert kind("run", "no-such-name") == "scenario"
-    assert kind("up", str(matrix)) == "scenario"
     assert kind("up", "--disks", "3") == "machine"
-    assert kind("run", "--json", str(matrix)) == "matrix"
+    assert kind("run", "--json", str(scenario)) == "scenario"

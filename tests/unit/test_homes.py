@@ -81,9 +81,8 @@ def test_what_no_program_can_take_is_refused_before_anything_is_written(
     assert variable in error.value.message
     assert "LAB_HOME" in error.value.hint
     assert error.value.message.isprintable()
-    for words in (["ps"], ["prune", "--keep", "0"]) if text == "," else ():
-        ended = CliRunner().invoke(app, words)
-        assert isinstance(ended.exception, InputError), words
+    if text == ",":
+        assert isinstance(CliRunner().invoke(app, ["ps"]).exception, InputError)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -366,7 +365,7 @@ def test_a_run_and_its_bundle(home: Path, tmp_path: Path) -> None:
 
 def test_commands_print_it_as_it_is(worst: Path) -> None:
     """Brackets are no markup, and nothing is read as a pattern."""
-    for words in (["ps"], ["image", "list"], ["results", "list"], ["prune", "--keep", "0"], ["gc"]):
+    for words in (["ps"], ["image", "list"], ["results", "list"], ["gc"]):
         ended = CliRunner().invoke(app, words)
         assert ended.exit_code == 0, (words, ended.output)
     assert [path.name for path in worst.parent.iterdir()] == [worst.name]

@@ -9,7 +9,6 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from email import policy
-from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ from lab.host.images import series as image_series
 from lab.host.images.series import Series
 from lab.host.system.process import ProcessResult
 from lab.model.image.manifest import ImageManifest
-from tests.fakes import Cli
 
 FILE = "drivers/md/raid5.c"
 LINES = [f"line {n}" for n in range(1, 41)]
@@ -440,54 +438,6 @@ def test_an_image_without_headers_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=says):
         build_tree(target, image_recipes.load(name)[1], manifest(**more), "hook")
-
-
-# --- the command ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (["missing.mbox"], "missing.mbox"),
-        (["dm.patch"], "drivers/md/dm.c"),
-        (["good.patch", "--against", "mdmon"], "--against"),
-        (["good.patch", "--levels", "7"], "--levels"),
-        (["good.patch", "--claims", "no-such"], "no-such"),
-        (["good.patch", "--margin", "x"], "--margin"),
-        (["good.patch", "--kernel", "./bzImage"], "bzImage"),
-        (["good.patch", "--image", "no-such"], "no-such"),
-        (["good.patch", "--junit", "no/such/dir"], "--junit"),
-        (["good.patch", "--markdown", "no/such/dir"], "--markdown"),
-        (["good.patch", "--levels", "none", "--claims", "none", "--plan"], "--levels"),
-    ],
-)
-def test_bad_input_is_told_and_nothing_is_left(
-    cli: Cli, tmp_path: Path, words: list[str], names: str
-) -> None:
-    for name, path in (("dm.patch", "drivers/md/dm.c"), ("good.patch", FILE)):
-        text = f"--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-a\n+b\n"
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    first = str(tmp_path / words[0])
-    ended = cli("patch", first, *words[1:])
-    assert ended.status == 2
-    assert names in ended.stderr
-    assert cli.left() == []
-
-
-def test_the_plan_names_patches_and_jobs(cli: Cli, tmp_path: Path) -> None:
-    mail = EmailMessage()
-    mail["From"], mail["Subject"] = "a@example.org", "[PATCH] md: change a line"
-    mail.set_content(f"---\n--- a/{FILE}\n+++ b/{FILE}\n@@ -1 +1 @@\n-a\n+b\n")
-    (tmp_path / "my.mbox").write_bytes(bytes(mail))
-    ended = cli("patch", str(tmp_path / "my.mbox"), "--plan", "--levels", "0,5", "--json")
-    assert ended.status == 0, ended.stderr
-    document = ended.json
-    assert document["against"] == "md"
-    assert document["patches"] == ["md: change a line"]
-    jobs = {job["scenario"]: job["cells"] for job in document["each_side"]["parts"]}
-    assert jobs["fio-verify"] == 2
-    assert jobs["fio-verify-raid0"] == 1
-    assert "raid5-parity-last" in jobs
 
 
 def test_git_reads_a_series_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ def test_the_manual_page_has_every_command_and_option() -> None:
     assert ".TP\n.B 130\n" in page
     made = man_page(command, {0: "done"})
     paths = set(re.findall(r"^\.SS (.*)$", made, re.MULTILINE))
-    assert {"lab doctor", "lab scenario check", "lab cluster worker"} <= paths
+    assert {"lab doctor", "lab scenario check", "lab image list"} <= paths
 
 
 @pytest.mark.skipif(not shutil.which("man"), reason="there is no man")
