@@ -36,7 +36,7 @@ from lab.analysis.answer import answer
 from lab.analysis.judge import in_words
 from lab.compile.cell.metrics import metrics_of
 from lab.compile.guest.seeds import seeds_of
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core import yaml
 from lab.core.base import Model
 from lab.core.errors import LabError

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
 from lab.model.scenario.document import AutoTrials

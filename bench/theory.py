@@ -22,7 +22,7 @@ from ruamel.yaml import YAML
 
 from bench.stored import ROOT, arguments, finished, run_missing
 from lab.analysis.predict import predictions, silences
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.results.documents import result_of
 from lab.results.explain import explanation_of_run

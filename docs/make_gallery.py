@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Source
 from lab.plugins import catalog

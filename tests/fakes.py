@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.compile.guest.program import CUT
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import LabError
 from lab.model.execution.procedure import (

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id, identities
 from lab.host.images.recipes import load
 from lab.model.image.recipe import Brought, recipe_digest

@@ -18,7 +18,7 @@ from lab.model.execution.procedure import AskServer, BuildPlugin, StartServer
 from lab.model.scenario.document import Disk
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
 from lab.plugins.disks import hdd
-from lab.plugins.disks._shared import control_path, serve, socket_path
+from lab.plugins.disks._drives import control_path, serve, socket_path
 
 DRIVE = hdd.PRESETS["hdd_7200"]
 READ, WRITE, FLUSH = 0, 1, 3

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab.analysis.predict import explanations
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.model.result.document import Outcome, PhaseSeconds
 from lab.model.result.measurement import Check

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import GuestError, HostError
 from lab.host.guest.registry import GuestRecord
 from lab.model.execution.procedure import Output

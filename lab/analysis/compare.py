@@ -10,7 +10,7 @@ from typing import Any, Final
 from lab.analysis.counted import figures_of
 from lab.analysis.measure import counted, steps
 from lab.analysis.noise import disks_of, share_of
-from lab.compile.guest.suites import suite_of
+from lab.compile.guest.suite_steps import suite_of
 from lab.core.statistics import Interval, median_interval, ratio
 from lab.model.result.calibration import (
     CALIBRATED,

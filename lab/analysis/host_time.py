@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from lab.analysis.predict import drives_of, works
-from lab.md.theory import answer
+from lab.md.theory import cells
 from lab.md.theory.bucket import Direction
 from lab.md.theory.paths import Load, SequentialLoad
 from lab.model.result.measurement import IOPS
@@ -67,7 +67,7 @@ def _rate(cell: Cell, name: str, work: Load) -> float | None:
     number."""
     drives = [modelled.drive for modelled in drives_of(cell).values()]
     if not drives:
-        said = answer.predict(cell, {name: work})
+        said = cells.predict(cell, {name: work})
         return next((p.value for p in said if p.metric == IOPS.name), None)
     if not work.random:
         models = [(catalog.disk_model(disk.model), disk) for _, disk in cell.each_disk]

@@ -10,7 +10,7 @@ from typing import Final
 from lab.compile.cell.fault_times import undisturbed
 from lab.compile.cell.metrics import metrics_of
 from lab.compile.guest.seeds import of_trial, own_places
-from lab.md.theory import answer, bitmap_writes
+from lab.md.theory import bitmap_writes, cells
 from lab.md.theory.bucket import Direction
 from lab.md.theory.cell import only_reads, why_not
 from lab.md.theory.drive import sequential_read_rate
@@ -65,7 +65,7 @@ def _of_a_seed(
     bare = tuple(_of_the_drive(cell))
     done = {p.workload for p in bare}
     rest = {name: work for name, work in works(cell).items() if name not in done}
-    return [*_with_guest(cell, answer.predict(cell, rest, busy, drives_of(cell), kernel)), *bare]
+    return [*_with_guest(cell, cells.predict(cell, rest, busy, drives_of(cell), kernel)), *bare]
 
 
 def _means(each: Sequence[Sequence[Prediction]]) -> Iterator[Prediction]:
@@ -140,7 +140,7 @@ def explanations(
     `predictions`."""
     known, shares = works(cell), busy or {}
     return tuple(
-        answer.explain(
+        cells.explain(
             *(cell, workload.name, known[workload.name], drives_of(cell)),
             *(shares.get(workload.name, 0.0), kernel or named_kernel(cell)),
         )
@@ -162,7 +162,7 @@ def durations(cell: Cell) -> dict[str, float]:
         if isinstance(work, Load) and work.seconds is not None
     }
     rest = {name: work for name, work in known.items() if name not in timed}
-    said = answer.predict(cell, rest, drives=drives_of(cell), kernel=named_kernel(cell))
+    said = cells.predict(cell, rest, drives=drives_of(cell), kernel=named_kernel(cell))
     return timed | {p.workload: p.value for p in said if p.metric == SECONDS.name}
 
 

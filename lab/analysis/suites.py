@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.analysis.measure import outputs_of
-from lab.compile.guest.suites import LISTED, suite_of
+from lab.compile.guest.suite_steps import LISTED, suite_of
 from lab.compile.scenario.identity import cell_id, slug
 from lab.model.result.document import CellResult, ClaimResult, Outcome
 from lab.model.scenario.claim import Verdict

@@ -17,7 +17,7 @@ from lab.cli import capabilities, completion
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lab.compile.scenario.document import Compiled
+    from lab.compile.scenario.compiler import Compiled
 
 
 ScenarioName = Annotated[
@@ -205,7 +205,7 @@ def all_sets(
 
 def compile_named(name: str, sets: list[str] | None, trials: str | None = None) -> Compiled:
     """Compile a scenario with its overrides."""
-    from lab.compile.scenario.document import compile_scenario
+    from lab.compile.scenario.compiler import compile_scenario
     from lab.core.yaml import parse_override
     from lab.host.real_disks.refusals import known
     from lab.model.scenario.document import AutoTrials

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lab.analysis import measure
 from lab.analysis.answer import answer
-from lab.analysis.calibration import check_of
+from lab.analysis.disk_speed import check_of
 from lab.analysis.judge import JudgedCell, judge
 from lab.analysis.margin import margins
 from lab.analysis.noise import disks_of, share_of, spread_of
@@ -20,7 +20,7 @@ from lab.analysis.suites import SuiteCell, SuiteTest, claims_of, tests_of
 from lab.compile.cell.metrics import metrics_of
 from lab.compile.cell.stroke import short_stroke
 from lab.compile.guest.seeds import draws, seeds_of
-from lab.compile.guest.suites import suite_of
+from lab.compile.guest.suite_steps import suite_of
 from lab.compile.guest.virtual_time import is_sealed
 from lab.compile.scenario.fields import fields_of
 from lab.core.errors import InputError, ToolError

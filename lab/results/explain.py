@@ -7,7 +7,7 @@ from statistics import median
 
 from lab.analysis import measure
 from lab.analysis.predict import explanations
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.scenario.identity import cell_id
 from lab.model.result.document import CellResult, MemberCounters, Result
 from lab.model.result.explanation import CellExplanation, Explanation, MemberBytes

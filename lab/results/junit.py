@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from xml.etree import ElementTree as ET
 
 from lab.analysis.judge import in_words
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.scenario.fields import fields_of
 from lab.core.errors import InputError, LabError
 from lab.core.printable import printable

@@ -19,7 +19,7 @@ from lab.model.result.measurement import Check, Series
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
 from lab.plugins.workloads._suites import COLOUR
-from lab.report.content.document import Attempt, Evidence, Page, PageCell, PageTest
+from lab.report.content.page_data import Attempt, Evidence, Page, PageCell, PageTest
 from lab.report.content.reliability import steps
 from lab.report.export.shell import cell_script
 from lab.results.again import again

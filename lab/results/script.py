@@ -7,7 +7,7 @@ from typing import Final
 
 from lab import __version__
 from lab.compile.guest.steps import Site
-from lab.compile.plan import planned_guest
+from lab.compile.guest_plan import planned_guest
 from lab.core.errors import InputError
 from lab.core.printable import printable
 from lab.model.execution.plan import Plan

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import InputError
 from lab.host import images
@@ -21,7 +21,7 @@ from lab.model.scenario.document import AutoTrials, Cell
 from lab.model.scenario.guest import Guest, System
 from lab.results import judged
 from lab.results.documents import result_of
-from lab.results.noise import noise_of
+from lab.results.noise_floors import noise_of
 from lab.run.environment import host_facts, image_facts, source_facts
 from lab.run.guests import sweep
 from lab.run.more_trials import Run, until_decided

@@ -14,7 +14,7 @@ from lab.compile import schedule
 from lab.compile.cell.procedure import cell_procedure, patience_of, target_of
 from lab.compile.guest.disks import lasting
 from lab.compile.guest.steps import memory_of
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import FullError, GuestError, LabError, TroubleError
 from lab.host import images
 from lab.host.guest import registry as guests
@@ -27,7 +27,7 @@ from lab.model.execution.job import CellJob, End, Keep
 from lab.model.result.document import Outcome
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest, System
-from lab.plugins.disks._shared import guest_path
+from lab.plugins.disks._drives import guest_path
 from lab.run.guests import sweep
 from lab.run.preparation.fitting import Known, check_arrays, check_images
 from lab.run.preparation.guest_jobs import GuestJobs

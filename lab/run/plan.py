@@ -7,8 +7,8 @@ from pathlib import Path
 from lab.analysis.judge import JudgedCell, judge
 from lab.compile.cell.metrics import metrics_of
 from lab.compile.guest.steps import Site
-from lab.compile.plan import planned_guest
-from lab.compile.scenario.document import Compiled
+from lab.compile.guest_plan import planned_guest
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.scenario.fields import fields_of
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError

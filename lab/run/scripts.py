@@ -14,7 +14,7 @@ from lab.host.guest.ssh.connection import GuestConnection
 from lab.host.system import tars
 from lab.model.execution.procedure import words
 from lab.model.scenario.document import Cell
-from lab.plugins.disks._shared import guest_path
+from lab.plugins.disks._drives import guest_path
 
 _SCRIPT: Final = "/var/lib/lab/script"
 _PACKED: Final = "/var/tmp/lab-files.tar"  # noqa: S108  in the guest

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.analysis import measure
-from lab.analysis.calibration import unjudged
+from lab.analysis.disk_speed import unjudged
 from lab.analysis.host_time import GUEST, host_seconds
 from lab.analysis.predict import durations, predictions, written
 from lab.compile import schedule

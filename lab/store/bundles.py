@@ -34,7 +34,7 @@ from lab.core.printable import printable
 from lab.core.units import GIB, MIB, format_size
 from lab.host.system import files, paths, unfinished, untrusted
 from lab.store import names, runs
-from lab.store.files import RAW
+from lab.store.run_files import RAW
 from lab.store.runs import RunStore, StoredCell
 
 MEMBERS: Final = 60_000

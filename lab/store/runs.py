@@ -41,7 +41,7 @@ from lab.model.result.stored import StoredOutcome as StoredOutcome
 from lab.model.result.stored import StoredRun as StoredRun
 from lab.model.scenario.document import Cell
 from lab.store import judgements, names
-from lab.store.files import RunFiles
+from lab.store.run_files import RunFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from lab.compile.scenario.document import Compiled, compile_document
+from lab.compile.scenario.compiler import Compiled, compile_document
 from lab.core.errors import InputError
 from lab.core.wording import choice
 from lab.core.yaml import Document, Override, override

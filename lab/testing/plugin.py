@@ -11,7 +11,7 @@ import pytest
 from lab.testing import SHARED
 
 if TYPE_CHECKING:
-    from lab.testing.guests import LabArray, LabGuest
+    from lab.testing.guest_objects import LabArray, LabGuest
     from lab.testing.pool import Pool
 
 _MARKER = (

@@ -13,7 +13,7 @@ import pytest
 from lab.core.errors import InputError, LabError
 from lab.run.guest_pool import GuestPool, PooledGuest
 from lab.testing.asked import Asked, asked_for, in_the_markers_words
-from lab.testing.guests import LabArray, LabGuest
+from lab.testing.guest_objects import LabArray, LabGuest
 
 Held = tuple[pytest.Item | pytest.Collector, Asked, LabGuest]
 """The node at whose end the guest is returned, the request, and the guest."""

@@ -12,8 +12,8 @@ from typing import Final, NoReturn
 import pytest
 from typing_extensions import override
 
-from lab.compile.guest.suites import named_by, suite_of
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.guest.suite_steps import named_by, suite_of
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.core.errors import LabError
 from lab.host.system.once import once
 from lab.model.result.document import CellResult, ClaimResult, Outcome, Result

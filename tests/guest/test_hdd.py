@@ -20,7 +20,7 @@ from lab.host.system import keys
 from lab.md.theory.drive import random_read_rate
 from lab.model.execution.procedure import AskServer
 from lab.plugins.disks import hdd
-from lab.plugins.disks._shared import control_path
+from lab.plugins.disks._drives import control_path
 
 from .conftest import LAB, Home
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import GuestError, ToolError
 from lab.core.yaml import parse_override
 from lab.host.guest import registry as guests

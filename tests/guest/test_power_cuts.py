@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from lab.compile.guest.disks import disk_steps, standing
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.host.guest import registry as guests
 from lab.host.guest import servers, snapshots
 from lab.host.guest.backend import LiveBackend

@@ -20,7 +20,7 @@ from lab.compile.cell import procedure as compiling
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.cell.rest import Rest
 from lab.compile.guest import seeds
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.host import images
 from lab.host.guest.virtual.sealed import SealedBackend
 from lab.host.images import virtual_time

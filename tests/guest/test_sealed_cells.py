@@ -14,7 +14,7 @@ import pytest
 
 from lab.analysis import measure
 from lab.compile.cell.procedure import EMPTY_FLUSHES, cell_procedure
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import LabError
 from lab.core.yaml import parse_override
 from lab.host import images

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from lab.analysis.predict import predictions
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from tests.sealed import DRIVE
 
 from .conftest import LAB, Home

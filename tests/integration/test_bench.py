@@ -17,7 +17,7 @@ from bench import run as bench_run
 from bench import table, watch
 from bench.run import Bench, BenchError, load, main, measure, missing, one_round, warm_up
 from bench.table import ARMS, CELLS, Document, Unit
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.plugins import catalog
 
 UNIT: Unit = {"arm": "up-warm", "round": 1, "repeat": 1, "cell": None}

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from lab.analysis.change_points import change_points, difference, fewest
+from lab.analysis.history import history
 from lab.analysis.noise import SEALED
-from lab.analysis.series import history
 from lab.core.statistics import Spread
 from lab.model.result.history import Point
 from lab.model.result.noise import NoiseFloor

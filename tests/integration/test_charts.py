@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lab.analysis import measure
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.units import MIB
 from lab.core.yaml import parse_override
 from lab.model.result.measurement import SyncSeen
@@ -37,8 +37,8 @@ from lab.report.charts.render import (
     svg,
 )
 from lab.report.charts.values import value_charts
-from lab.report.content.document import Page
 from lab.report.content.figures import rows_of
+from lab.report.content.page_data import Page
 from lab.report.html.page import charts_of
 from lab.results.report import page_of
 from tests import runs

@@ -15,7 +15,7 @@ import typer
 
 from lab.cli.app import FIRST, SECTIONS
 from lab.cli.commands import app
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import EXIT_UNREAD
 from lab.model.result.document import Result
 from lab.plugins import catalog

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
 from lab.host.guest import registry as guests

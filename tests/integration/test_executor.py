@@ -13,7 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from lab.compile.guest.disks import Plugged
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import TroubleError
 from lab.core.units import GIB

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from lab.analysis.predict import explanations, predictions
 from lab.cli.commands import app
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.yaml import parse_override
 from lab.model.result.document import CellResult, MemberCounters, Outcome
 from lab.model.result.explanation import CellExplanation, Explanation, MemberBytes

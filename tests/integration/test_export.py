@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError, ToolError
 from lab.model.execution.procedure import Procedure

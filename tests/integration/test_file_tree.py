@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from lab.core.errors import ToolError
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.guest_programs._shared import command
+from lab.plugins.guest_programs._source import command
 from lab.plugins.guest_programs.tree import Tree
 from lab.plugins.workloads import file_tree, space
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.test_fio_results import report
 
 from drive.loop import Core, Loop
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
 from lab.host.real_disks import timing
@@ -24,7 +25,6 @@ from lab.plugins.disks.hdd import PRESETS as HDD
 from lab.plugins.disks.hdd import drive_of
 from lab.plugins.disks.ssd import PRESETS as SSD
 from tests.fakes import SCENARIO, Cli
-from tests.unit.test_fio_results import report
 
 DEPTHS = (1, 2, 4, 8, 16, 32)
 OTHER = replace(

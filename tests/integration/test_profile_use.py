@@ -11,7 +11,7 @@ from rich.console import Console
 
 from lab.capabilities.disks.page import profile_page
 from lab.capabilities.disks.run import calibrate
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.core.units import MIB
 from lab.core.yaml import parse_override

@@ -32,7 +32,7 @@ from lab.cli.display.labels import labels_of
 from lab.cli.display.live import NAME, clock, log_line, screen, time_left
 from lab.cli.display.progress import Display, Progress, folded
 from lab.cli.display.watching import FRESH, Watched
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id, digest_of
 from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS
 from lab.core.yaml import parse_override

@@ -26,7 +26,7 @@ from lab.model.execution.procedure import Output
 from lab.run import guest_pool
 from lab.testing import pool
 from lab.testing.asked import FIELDS, asked_for
-from lab.testing.guests import LabGuest, pairs
+from lab.testing.guest_objects import LabGuest, pairs
 from lab.testing.scenarios import looks_like_one
 from tests import still
 from tests.fakes import PLUGIN

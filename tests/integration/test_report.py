@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.core.units import format_value
 from lab.core.yaml import parse_override
 from lab.model.result.document import CellMeasurement, CellResult, ClaimResult, Outcome, Result, Run
 from lab.model.scenario.claim import Claim, Verdict
 from lab.plugins import catalog
-from lab.report.content.document import judged
 from lab.report.content.figures import (
     axes_text,
     axis_heads,
@@ -30,6 +29,7 @@ from lab.report.content.figures import (
     spread,
     telling,
 )
+from lab.report.content.page_data import judged
 from lab.report.content.reliability import steps
 from lab.report.content.tables import figures_table
 from lab.report.terminal.screen import CLAIMS, abridged, next_steps, result_page

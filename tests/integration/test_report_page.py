@@ -13,7 +13,7 @@ from lab.core.errors import InputError
 from lab.host.system import paths
 from lab.model.result.document import CellClock, Outcome
 from lab.model.scenario.document import Source
-from lab.report.content.document import Page
+from lab.report.content.page_data import Page
 from lab.report.content.reliability import caveats, reliability, steps
 from lab.report.content.tables import members_table, series_table
 from lab.report.html.page import run_page

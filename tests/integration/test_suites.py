@@ -23,7 +23,7 @@ from lab.capabilities.matrix.logic.entries import Expected
 from lab.capabilities.matrix.logic.known_failures import endings
 from lab.capabilities.matrix.model import Ending, JobRecord
 from lab.compile.cell.procedure import cell_procedure, target_of
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import InputError, ToolError
 from lab.core.yaml import parse_override

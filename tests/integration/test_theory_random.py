@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 import pytest
 
 from lab.analysis.predict import predictions
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.md.facts.levels import Level
 from lab.md.theory import concurrent
 from lab.md.theory.bucket import Limit, Limits, Scope, Unit

@@ -25,7 +25,7 @@ from lab.results.compare import comparison_of
 from lab.results.documents import result_of
 from lab.results.judged import summary
 from lab.results.junit import junit_of
-from lab.results.noise import noise_here
+from lab.results.noise_floors import noise_here
 from lab.results.report import page_of
 from lab.store.runs import RunStore
 from tests.fakes import Cli, stored_run

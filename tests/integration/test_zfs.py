@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.core.errors import InputError
 from lab.core.units import GIB, MIB
 from lab.core.yaml import parse_override

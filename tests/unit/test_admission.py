@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.compile import schedule
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.units import GIB
 from lab.core.yaml import parse_override
 from lab.host.system import accelerator, load

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from lab.analysis.answer import answer
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.model.result.document import UNDER_WAY, ClaimResult, ComparedValue
 from lab.model.scenario.claim import Claim, Verdict
 from lab.model.scenario.document import Scenario
 from lab.plugins import catalog
-from lab.report.charts.answer import answer_chart
+from lab.report.charts.key_claims import answer_chart
 from lab.report.content.answer import MOST, allowed_values, value_names
 from lab.results.documents import result_of
 from lab.results.report import page_of

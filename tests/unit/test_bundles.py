@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.cli.commands import app
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override

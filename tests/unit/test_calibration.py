@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from lab.analysis.calibration import check_of
-from lab.compile.scenario.document import compile_scenario
+from lab.analysis.disk_speed import check_of
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.yaml import parse_override
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES, Calibration, kind_of
 from lab.model.result.document import Outcome

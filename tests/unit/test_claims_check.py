@@ -9,7 +9,7 @@ import pytest
 
 from lab.analysis.judge import JudgedCell, judge
 from lab.compile.cell.metrics import COUNTS, similar
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.fields import fields_of
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import read_file
 from lab.model.scenario.claim import WIDTHS, Claim, Order, Ratio, Same

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError, ToolError
 from lab.core.yaml import parse_override

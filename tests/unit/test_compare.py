@@ -12,7 +12,7 @@ import pytest
 
 from lab.analysis.compare import CERTAIN, Side, compare, differences, figure_change
 from lab.analysis.noise import Repetition, floors, share_of
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.model.result.calibration import VIRTUAL_DRIVES, Calibration, CalibrationPoint, kind_of
 from lab.model.result.comparison import Change, FigureChange

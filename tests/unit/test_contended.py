@@ -11,7 +11,7 @@ import pytest
 
 from lab.analysis.judge import JudgedCell, judge
 from lab.analysis.noise import Repetition
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.host.system import load, paths
 from lab.model.execution.events import CellFinished
 from lab.model.execution.procedure import Procedure
@@ -20,7 +20,7 @@ from lab.model.result.measurement import UNCONTENDED, Check
 from lab.model.scenario.claim import Claim, Verdict
 from lab.results.compare import comparison_of
 from lab.results.documents import result_of
-from lab.results.noise import noise_of
+from lab.results.noise_floors import noise_of
 from lab.results.trend import _sightings
 from lab.run.options import RunOptions
 from lab.run.scheduling.decide import REPEATS, decide
@@ -157,7 +157,7 @@ def test_noise_and_regressions_take_the_quiet_workloads_of_a_contended_cell(
     lab_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Repetition] = []
-    monkeypatch.setattr("lab.results.noise.floors", lambda found: seen.extend(found) or ())
+    monkeypatch.setattr("lab.results.noise_floors.floors", lambda found: seen.extend(found) or ())
     run = made("01", (failed("write"),))
     noise_of({"accelerator": "tcg", "lab": "0.1.0"})
     assert {one.what[2] for one in seen} == {"read", "write_stripe"}

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.host.system.accelerator import Accelerator
 from lab.model.execution.procedure import BeginWorkload, PowerCycle, WaitForSsh
 from lab.run.preparation.guest_jobs import GuestJobs

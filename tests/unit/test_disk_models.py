@@ -12,7 +12,7 @@ import pytest
 
 from lab.analysis.predict import drives_of, predictions
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.schedule import rate_of
 from lab.core.base import KEPT
 from lab.core.errors import InputError, ToolError
@@ -24,7 +24,7 @@ from lab.model.scenario.document import Cell, Disk
 from lab.model.scenario.drive import integers
 from lab.plugins import catalog
 from lab.plugins.disks import hdd, ssd
-from lab.plugins.disks._shared import LARGEST_INDEX, SERIAL_BYTES, control_path, socket_path
+from lab.plugins.disks._drives import LARGEST_INDEX, SERIAL_BYTES, control_path, socket_path
 from lab.report.export.shell import as_script
 from lab.results.schema import scenario_schema
 from lab.run.steps import Undo, run_step

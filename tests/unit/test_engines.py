@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError
 from lab.host.images import kits, native

@@ -18,7 +18,7 @@ from lab.analysis.predict import predictions, silences
 from lab.compile.cell.fault_times import cut_short, in_order, undisturbed
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.disks import NO_DISKS, Plugged, lasting
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import InputError, ToolError
 from lab.core.yaml import parse_override

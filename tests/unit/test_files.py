@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import FullError, HostError
 from lab.host.real_disks import profiles
 from lab.host.system import files, keys

@@ -13,7 +13,7 @@ from lab.core.base import KEPT
 from lab.core.errors import ToolError
 from lab.model.plugin import Stream
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.fio_options import options
+from lab.plugins.fio_options import names as options
 from lab.plugins.workloads.fio import WORKLOAD, FioParameters, document, logs
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads" / "fio"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.md.facts.geometry import Geometry
 from lab.md.facts.grow import Change, Log, RefusedError, changed, shape_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 
 BASE = """\

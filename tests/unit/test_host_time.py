@@ -8,7 +8,7 @@ import pytest
 
 from lab.analysis.host_time import COPIED, GUEST, READ, WRITE, host_seconds
 from lab.analysis.predict import durations
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.yaml import parse_override
 from lab.model.scenario.document import Cell
 from lab.run.task import seconds_of

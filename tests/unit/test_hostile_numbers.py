@@ -15,7 +15,7 @@ from lab.cli.app import app
 from lab.cli.commands.running import how_of
 from lab.cli.options import _trials
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError, LabError
 from lab.core.units import parse_rate, parse_seconds, parse_share, parse_size, whole_number
 

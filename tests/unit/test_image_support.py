@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
 from lab.host.images import recipes as image_recipes

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import xmlschema
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import HostError, InputError
 from lab.model.execution.procedure import Procedure, Timed
 from lab.model.result.document import Outcome
@@ -239,7 +239,7 @@ def test_a_killed_lab_leaves_a_file_that_says_so(tmp_path: Path) -> None:
     code = (
         "import os, sys, signal\nfrom pathlib import Path\n"
         "from lab.results.junit import written\n"
-        "from lab.compile.scenario.document import compile_scenario\n"
+        "from lab.compile.scenario.compiler import compile_scenario\n"
         "from lab.store.runs import RunStore\n"
         "run = RunStore(Path(sys.argv[1]))\n"
         "with written(Path(sys.argv[2]), compile_scenario(run.directory / 'scenario.yaml')) as b:\n"

@@ -312,6 +312,7 @@ def test_every_maker_is_in_the_table() -> None:
         *("host/images/build", "host/images/buildtree", "host/images/download"),
         *("host/images/linux", "host/images/native", "host/images/packages", "host/images/store"),
         *("host/images/virtual_time", "host/images/workspace", "host/system/files"),
+        "host/real_disks/timing",
         *("host/system/load", "host/system/made", "host/system/once", "host/system/untrusted"),
         *("run/preparation/patched", "store/bundles", "store/runs"),
     }

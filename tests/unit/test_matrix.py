@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.expand import MAX_CELLS
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError

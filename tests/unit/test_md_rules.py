@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lab.core.units import GIB, KIB, MIB
 from lab.md.facts.levels import NAMES, Level, layout_names, layout_number
-from lab.md.facts.options import read_back
+from lab.md.facts.option_rules import read_back
 from lab.model.plugin import Problem
 from lab.model.scenario.document import Array, Disk
 from lab.plugins.arrays.md import ARRAY

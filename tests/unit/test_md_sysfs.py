@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
 from lab.md.facts.sysfs import ACTIONS, CHOICES, FORMS, OWNED, READ_ONLY, Form, printed, read_lines

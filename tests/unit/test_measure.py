@@ -10,7 +10,7 @@ import pytest
 
 from lab.analysis import measure
 from lab.compile.cell import procedure
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import ToolError
 from lab.core.yaml import parse_override
 from lab.model.result.measurement import Prediction

@@ -20,7 +20,7 @@ import pytest
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
-from lab.compile.scenario.document import Compiled, compile_document, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_document, compile_scenario
 from lab.core.errors import InputError
 from lab.core.units import as_yaml
 from lab.core.yaml import Document, Path_, dotted, parse_override, read_text, validate

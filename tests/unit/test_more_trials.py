@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lab.analysis import sequential
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.cli.commands import app
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core import regular
 from lab.core.errors import InputError
 from lab.host.guest.ssh import directories

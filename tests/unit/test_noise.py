@@ -15,7 +15,7 @@ from lab.model.result.document import Outcome
 from lab.model.result.measurement import UNCONTENDED, Check
 from lab.model.result.noise import NoiseFloor
 from lab.results.documents import result_of
-from lab.results.noise import noise_of
+from lab.results.noise_floors import noise_of
 from lab.store import runs as store
 from lab.store.runs import RunStore
 from tests.fakes import stored_run

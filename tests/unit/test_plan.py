@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.host.system import keys
 from lab.model.execution.plan import Plan
 from lab.model.execution.procedure import GuestCommand, HostCommand, Timed, WriteFile

@@ -10,7 +10,7 @@ import pytest
 
 from lab.analysis.measure import measurements
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.core.errors import InputError, ToolError
 from lab.core.yaml import parse_override
 from lab.model.execution.procedure import GuestCommand, Timed

@@ -13,7 +13,7 @@ from lab.compile.cell.procedure import cell_procedure, patience_of
 from lab.compile.guest.cloud_init import Identity
 from lab.compile.guest.disks import Plugged, lasting, left_by, spares, widest
 from lab.compile.guest.steps import Site, guest_procedure, memory_of, qemu_conf
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override

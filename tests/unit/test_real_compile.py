@@ -10,7 +10,7 @@ import pytest
 from lab.analysis import predict
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.disks import NO_DISKS, lasting
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.base import Model
 from lab.core.errors import HostError, InputError

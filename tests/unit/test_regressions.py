@@ -11,7 +11,7 @@ import pytest
 
 from lab.analysis.regressions import Sighting, regressions
 from lab.compile.cell.metrics import COUNTS, metrics_of
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.fields import fields_of
 from lab.model.result.document import (
     CellMeasurement,

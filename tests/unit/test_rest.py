@@ -15,7 +15,7 @@ from lab.analysis.predict import works
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.cell.rest import LARGEST, LONGEST_REST, drain, rest_before
 from lab.compile.guest.seeds import FIRST, OWN, of_trial, own_places
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.units import KIB, MIB
 from lab.core.yaml import parse_override
 from lab.md.facts.levels import NAMES

@@ -16,7 +16,7 @@ import pytest
 
 from drive import region
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import ToolError
 from lab.core.yaml import parse_override

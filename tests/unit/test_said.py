@@ -14,7 +14,7 @@ from lab.analysis.host_time import host_seconds
 from lab.cli.display import progress
 from lab.cli.display.estimate import Estimate
 from lab.cli.display.live import time_left
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.yaml import parse_override
 from lab.model.result.document import CellClock, PhaseSeconds, Result

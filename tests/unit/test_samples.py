@@ -11,7 +11,7 @@ import pytest
 from lab.analysis import measure
 from lab.compile.cell import samples
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError, ToolError
 from lab.model.execution.procedure import Timed

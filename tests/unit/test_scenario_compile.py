@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lab.analysis.judge import JudgedCell, judge
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.fields import fields_of, look_up
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import InputError
@@ -56,7 +56,7 @@ def test_ids_are_readable_distinct_and_the_same_in_another_process(plain: Compil
     code = (
         "from lab.plugins import catalog; import json;"
         "from lab.compile.scenario.identity import cell_id;"
-        "from lab.compile.scenario.document import compile_scenario;"
+        "from lab.compile.scenario.compiler import compile_scenario;"
         f"c = compile_scenario(catalog.scenario_path('{MAIN}'));"
         "print(json.dumps([cell_id(x) for x in c.cells]))"
     )

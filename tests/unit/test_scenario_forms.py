@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab.analysis.judge import JudgedCell, judge
-from lab.compile.scenario.document import Compiled, compile_document, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_document, compile_scenario
 from lab.compile.scenario.expand import expand
 from lab.compile.scenario.extends import MAX_FILES
 from lab.compile.scenario.fields import fields_of

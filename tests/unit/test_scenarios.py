@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override, read_file
 from lab.plugins import catalog

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from jsonschema import Draft202012Validator
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import Document, read_file, read_text, validate
 from lab.model.result.document import Result

@@ -12,7 +12,7 @@ from lab.analysis import measure
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.program import POSSIBLE, programs
 from lab.compile.guest.virtual_time import needs_network, seal
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override

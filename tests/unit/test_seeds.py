@@ -14,7 +14,7 @@ from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.program import programs, trials
 from lab.compile.guest.seeds import draws, of_trial
 from lab.compile.guest.virtual_time import seal
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError, ToolError
 from lab.core.yaml import parse_override

@@ -11,9 +11,9 @@ import pytest
 
 from lab.core.units import GIB, KIB, MIB
 from lab.md.facts.segments import data_start, segment_geometry, segment_size, volume_bytes
-from lab.md.theory.answer import predict
 from lab.md.theory.bucket import Direction
 from lab.md.theory.cell import why_not
+from lab.md.theory.cells import predict
 from lab.md.theory.paths import Load, SequentialLoad
 from lab.model.execution.procedure import GuestCommand, Step, Verify
 from lab.model.image.manifest import ImageFacts

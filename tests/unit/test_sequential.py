@@ -32,7 +32,7 @@ from lab.analysis.sequential import (
     outside,
 )
 from lab.compile.guest.seeds import draws
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.statistics import Interval, Spread, median_interval, pooled
 from lab.model.result.measurement import COUNTERS
 from lab.model.scenario.claim import Claim, Monotonic, Order, Same

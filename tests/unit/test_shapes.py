@@ -12,7 +12,7 @@ from lab.analysis import measure
 from lab.analysis.measure import shapes
 from lab.compile.cell.metrics import SHAPES, metrics_of
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.model.result.measurement import Check
 from lab.model.scenario.document import Cell

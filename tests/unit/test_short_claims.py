@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.short_claims import ShortFormError, long_form
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override

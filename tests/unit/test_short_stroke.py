@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.compile.cell.stroke import short_stroke
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.core.yaml import parse_override
 from lab.md.theory.drive import access_within, random_read_rate
 from lab.model.result.document import CellResult, Outcome, Result, Run

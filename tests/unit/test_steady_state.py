@@ -10,7 +10,7 @@ import pytest
 
 from lab.analysis import measure
 from lab.analysis.judge import JudgedCell, judge
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError, ToolError
 from lab.core.steady_state import steady_window
 from lab.core.yaml import parse_override

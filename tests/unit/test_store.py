@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError
 from lab.host.system import files, paths

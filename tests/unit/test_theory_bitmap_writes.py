@@ -14,7 +14,7 @@ from lab.analysis.judge import JudgedCell, judge
 from lab.analysis.measure import bitmap_shares, bitmap_updated
 from lab.analysis.predict import bitmap_updates as updates_of
 from lab.analysis.sequential import EACH
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.statistics import Spread, t_quantile
 from lab.core.units import GIB, KIB, MIB

@@ -8,9 +8,9 @@ import pytest
 
 from lab.analysis.predict import named_kernel
 from lab.md.facts.kernels import marks_whole_rows, plugs_writes
-from lab.md.theory.answer import explain, predict
 from lab.md.theory.bucket import Direction
 from lab.md.theory.cell import setting_of, why_not
+from lab.md.theory.cells import explain, predict
 from lab.md.theory.paths import SequentialLoad
 from lab.model.scenario.document import Array, Cell, Disk, Filesystem, Throttle, Workload
 

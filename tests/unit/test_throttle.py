@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lab.model.scenario.document import Disk, Throttle
 from lab.plugins import catalog
-from lab.plugins.disks._shared import guest_path, target_name
+from lab.plugins.disks._drives import guest_path, target_name
 from lab.plugins.disks.none import DISK as NONE
 from lab.plugins.disks.throttle import DISK, IOTUNE, throttle_problems
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from lab.capabilities.bisect.model import Bisection, Step
     from lab.capabilities.bisect.run import Options
-    from lab.compile.scenario.document import Compiled
+    from lab.compile.scenario.compiler import Compiled
     from lab.host.images import Progress as Says
     from lab.model.image.package import Version
     from lab.run.execute import Follower

@@ -13,7 +13,7 @@ from lab.capabilities.bisect.logic.search import Expected
 from lab.capabilities.bisect.model import Bisection, Series, Tree
 from lab.compile.cell.metrics import metrics_of, similar
 from lab.compile.image import packages as lists
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.fields import fields_of
 from lab.core.errors import InputError
 from lab.core.units import MIB

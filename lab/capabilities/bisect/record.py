@@ -17,7 +17,7 @@ from lab.capabilities.bisect.model import Bisection
 from lab.core.errors import HostError, unwritable
 from lab.host.system import files, paths
 from lab.store import names
-from lab.store.files import RunFiles
+from lab.store.run_files import RunFiles
 
 RECORD = "bisect.json"
 CHANGELOG = "changelog.txt"

@@ -18,7 +18,7 @@ from lab.capabilities.bisect.model import Bisection, Ending, Pair, Side, Step
 from lab.capabilities.bisect.observed import observed
 from lab.capabilities.bisect.question import compiled_of, overrides_of
 from lab.compile.image import packages as lists
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import (
     EXIT_DONE,
     EXIT_REFUTED,

@@ -28,7 +28,7 @@ from lab.capabilities.cluster.model import (
 from lab.capabilities.cluster.worker_process import image_key
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.virtual_time import is_sealed
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError, TroubleError
 from lab.core.yaml import dotted

@@ -32,7 +32,7 @@ from lab.capabilities.cluster.model import (
     RunCell,
     Said,
 )
-from lab.compile.scenario.document import Compiled, compile_document
+from lab.compile.scenario.compiler import Compiled, compile_document
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import (
     EXIT_DONE,

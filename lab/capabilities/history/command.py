@@ -119,7 +119,7 @@ def noise(name: RunName = "last", as_json: Json = False) -> None:
         lab results noise
     """
     from lab.capabilities.history.page import noise_page
-    from lab.results.noise import noise_here
+    from lab.results.noise_floors import noise_here
     from lab.store import runs as store
 
     floors, runs = noise_here(store.find(name).load_run().environment)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lab.analysis.counted import figures_of
+from lab.analysis.history import history
 from lab.analysis.noise import disks_of
-from lab.analysis.series import history
 from lab.compile.cell.metrics import COUNTS, SHAPES, similar
 from lab.core.errors import InputError
 from lab.model.result.document import contended

@@ -27,7 +27,7 @@ from lab.cli.options import (
 if TYPE_CHECKING:
     from lab.capabilities.hunt.model import Hunt
     from lab.capabilities.hunt.run import Hunting
-    from lab.compile.scenario.document import Compiled
+    from lab.compile.scenario.compiler import Compiled
 
 LARGEST = 1_000_000
 

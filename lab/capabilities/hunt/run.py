@@ -12,7 +12,7 @@ from typing import Any, Final
 from lab.capabilities.hunt.logic.findings import findings
 from lab.capabilities.hunt.logic.smaller import only, proposals
 from lab.capabilities.hunt.model import Finding, FindingKind, Found, Hunt, Smaller
-from lab.compile.scenario.document import Compiled, compile_document
+from lab.compile.scenario.compiler import Compiled, compile_document
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError
 from lab.core.yaml import Document, written

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lab.capabilities.matrix.file import CompiledMatrix
     from lab.capabilities.matrix.model import JobRecord, MatrixResult, MatrixRun
     from lab.capabilities.matrix.run import Options
-    from lab.compile.scenario.document import Compiled
+    from lab.compile.scenario.compiler import Compiled
     from lab.run.execute import Follower
     from lab.run.options import RunOptions
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from lab.capabilities.matrix.logic.entries import Exclude, Matrix, ScenarioEntry
-from lab.compile.guest.suites import named_by
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.guest.suite_steps import named_by
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import Document, Override, override, read_file, validate
 from lab.model.documented import document

@@ -18,7 +18,7 @@ from lab.capabilities.matrix.model import MatrixRun
 from lab.core.errors import HostError, unwritable
 from lab.host.system import files, paths
 from lab.store import names
-from lab.store.files import RunFiles
+from lab.store.run_files import RunFiles
 
 
 def create(matrix: str, text: str) -> Path:

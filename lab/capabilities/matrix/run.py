@@ -15,7 +15,7 @@ from lab.capabilities.matrix import record as matrix_runs
 from lab.capabilities.matrix.file import CompiledMatrix, MatrixJob
 from lab.capabilities.matrix.logic.known_failures import endings, expired
 from lab.capabilities.matrix.model import JobRecord, JobResult, JobState, MatrixResult, MatrixRun
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE, FullError, InputError, LabError
 from lab.host.system import clock, makers
 from lab.model.result.document import Outcome

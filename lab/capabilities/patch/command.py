@@ -328,7 +328,7 @@ def _run(
 def _write(
     result: PatchResult, out: Path | None, junit: Path | None, markdown: Path | None
 ) -> None:
-    from lab.capabilities.patch.junit import patch_junit
+    from lab.capabilities.patch.cases import patch_junit
     from lab.capabilities.patch.page import as_markdown
     from lab.host.system import files
 

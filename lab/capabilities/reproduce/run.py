@@ -12,7 +12,7 @@ from typing import Final
 from typing_extensions import override
 
 from lab.analysis.reproduction import PROGRAMS, image_advice, other_inputs, other_programs
-from lab.compile.scenario.document import Compiled, compile_document
+from lab.compile.scenario.compiler import Compiled, compile_document
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError, TroubleError, unwritable
 from lab.core.yaml import parse_override, read_file

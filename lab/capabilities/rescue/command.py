@@ -93,7 +93,7 @@ def rescue(
         lab rescue disk-*.raw --copy-to rescued
     """
     from lab.capabilities.rescue import run
-    from lab.capabilities.rescue.logic import answer
+    from lab.capabilities.rescue.logic import repair as answer
     from lab.capabilities.rescue.page import page
     from lab.core.errors import InputError
     from lab.host.system import files
@@ -154,7 +154,7 @@ def _drill(name: str, seed: int, image: str) -> None:
 
 
 def _print(report: Report, *, as_json: bool, mail: bool, answer: str) -> None:
-    from lab.capabilities.rescue.logic.answer import as_document, as_mail
+    from lab.capabilities.rescue.logic.repair import as_document, as_mail
 
     if as_json:
         sys.stdout.write(json.dumps(as_document(report), indent=2, ensure_ascii=False) + "\n")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import resources
 
-from lab.capabilities.rescue.logic.answer import names
 from lab.capabilities.rescue.logic.diagnosis import named
+from lab.capabilities.rescue.logic.repair import names
 from lab.capabilities.rescue.model import Report
 from lab.core.units import format_size
 

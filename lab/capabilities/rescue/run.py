@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from lab.capabilities.rescue.logic import (
-    answer,
     arrangement,
     attempts,
     diagnosis,
@@ -21,6 +20,7 @@ from lab.capabilities.rescue.logic import (
     examine,
     judge,
     parity,
+    repair,
     superblocks,
 )
 from lab.capabilities.rescue.logic.drills import Drill
@@ -176,7 +176,7 @@ def rescue(given: Sequence[Path], options: Options, say: Say) -> Report:
         if options.copy_to is not None and ranking and ranking[0].outcome.mounted:
             say("copying the files out of the best attempt")
             _copied(disks, found, ranking[0].outcome.attempt, options, work)
-        return answer.report(found, ranking, attempted=options.only > 0)
+        return repair.report(found, ranking, attempted=options.only > 0)
 
 
 def tried(
@@ -378,7 +378,7 @@ def examined(directory: Path) -> Report:
         )
         for number, (device, block) in enumerate(sorted(found.items()))
     ]
-    return answer.report(diagnosis.diagnose(parts), [], attempted=False)
+    return repair.report(diagnosis.diagnose(parts), [], attempted=False)
 
 
 def known_hashes(path: Path) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 from lab.capabilities.session.logic import workloads_of
 from lab.capabilities.session.model import WORK, Ended, Job
 from lab.compile.scenario.bare import bare
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import ToolError, TroubleError
 from lab.core.yaml import written

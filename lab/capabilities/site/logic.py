@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from lab.analysis.history import history
 from lab.analysis.noise import disks_of
-from lab.analysis.series import history
 from lab.capabilities.site.model import Site, SiteCell, SiteChange, SiteMetric, SiteRun
 from lab.model.result.document import CellResult, Result
 from lab.model.result.history import Point
 from lab.model.result.measurement import COUNTERS, MetricKind
 from lab.plugins import catalog
 from lab.plugins.faults._shared import COMMON
-from lab.report.content.document import Page
 from lab.report.content.figures import axes_text, metric_words
+from lab.report.content.page_data import Page
 
 _FACTS: Final = ("accelerator", "branch", "commit", "guest", "lab", "libvirt", "qemu")
 """Facts of the environment that the site compares. Of host and image it has the names."""

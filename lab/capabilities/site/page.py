@@ -15,9 +15,9 @@ from lab.core.printable import printable
 from lab.model.result.document import Outcome, Result
 from lab.model.result.regression import Regression
 from lab.model.scenario.claim import Verdict
-from lab.report.content.document import Page
 from lab.report.content.figures import axes_text, metric_words, rows_of, spread
 from lab.report.content.overview import Overview
+from lab.report.content.page_data import Page
 from lab.report.content.regressions import regression_sentence
 from lab.report.content.reliability import caveats
 from lab.report.content.tables import Line, Table, columns

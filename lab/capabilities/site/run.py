@@ -25,8 +25,8 @@ from lab.host.system import untrusted
 from lab.model.result.document import Result, RunState
 from lab.model.result.stored import StoredCell
 from lab.plugins import catalog
-from lab.report.content.document import Page, PageCell
 from lab.report.content.overview import Overview
+from lab.report.content.page_data import Page, PageCell
 from lab.results.documents import typed_names, understood
 from lab.results.report import LOG_SHOWN, OUTPUT_SHOWN, page_of, page_text, write
 from lab.results.trend import regressions_of

@@ -34,7 +34,7 @@ def list_(as_json: Json = False) -> None:
     Examples:
         lab scenario list
     """
-    from lab.compile.scenario.document import compile_scenario
+    from lab.compile.scenario.compiler import compile_scenario
     from lab.core.errors import InputError
     from lab.host.real_disks.refusals import known
     from lab.plugins import catalog
@@ -112,7 +112,7 @@ def check(
         lab scenario check
         lab scenario check my-own.yaml
     """
-    from lab.compile.scenario.document import compile_scenario
+    from lab.compile.scenario.compiler import compile_scenario
     from lab.core.errors import EXIT_INPUT, InputError
     from lab.core.yaml import parse_override
     from lab.host.real_disks.refusals import known

@@ -43,7 +43,7 @@ from lab.model.execution.events import (
 from lab.model.result.document import Outcome
 
 if TYPE_CHECKING:
-    from lab.compile.scenario.document import Compiled
+    from lab.compile.scenario.compiler import Compiled
     from lab.run.options import RunOptions
     from lab.run.preparation.platforms import Platform
     from lab.store.runs import RunStore

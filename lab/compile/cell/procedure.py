@@ -16,7 +16,7 @@ from lab.compile.cell.rest import SHORT_REST, drain, rest_before
 from lab.compile.guest.disks import Plugged, disk_steps, report_steps, standing
 from lab.compile.guest.seeds import of_trial
 from lab.compile.guest.steps import KEPT_ENVIRONMENT
-from lab.compile.guest.suites import suite_steps, takes_all_disks
+from lab.compile.guest.suite_steps import suite_steps, takes_all_disks
 from lab.compile.guest.virtual_time import is_sealed
 from lab.md.theory.drive import full_cache_seconds
 from lab.model.execution.procedure import (
@@ -35,7 +35,7 @@ from lab.model.plugin import MOUNT
 from lab.model.scenario.document import Cell, Filesystem, Workload
 from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
-from lab.plugins.disks._shared import guest_path
+from lab.plugins.disks._drives import guest_path
 
 
 def cell_procedure(

@@ -19,7 +19,7 @@ from lab.model.scenario.array import InitialSync
 from lab.model.scenario.document import SERVED, Cell, Throttle, Workload
 from lab.model.scenario.guest import Clock
 from lab.plugins import catalog
-from lab.plugins.disks._shared import guest_path
+from lab.plugins.disks._drives import guest_path
 
 LONGEST_REST: Final = 900.0
 """Longest pause in real time, in seconds; a pause in virtual time has no limit."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from lab.compile.guest.real import EDGE, blank_step, erasable, pass_step
-from lab.compile.guest.suites import searches_disks
+from lab.compile.guest.real_disks import EDGE, blank_step, erasable, pass_step
+from lab.compile.guest.suite_steps import searches_disks
 from lab.compile.guest.virtual_time import is_sealed, seal
 from lab.model.execution.procedure import (
     AttachDisk,
@@ -27,7 +27,7 @@ from lab.model.plugin import Standing
 from lab.model.scenario.document import SERVED, CacheMode, Cell, Disk
 from lab.model.scenario.guest import Guest
 from lab.plugins import catalog
-from lab.plugins.disks._shared import control_path, guest_path
+from lab.plugins.disks._drives import control_path, guest_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from lab.compile.guest.real import Known, nobody
-from lab.compile.scenario.document import Compiled, compile_document
+from lab.compile.guest.real_disks import Known, nobody
+from lab.compile.scenario.compiler import Compiled, compile_document
 from lab.core.yaml import Document, Override, override
 
 CHANGED: Final = ("guest", "disks", "array", "filesystem", "seed", "timeout")

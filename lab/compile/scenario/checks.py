@@ -8,8 +8,8 @@ from typing import Any, Final
 from lab.compile.cell.faults import fault_problems
 from lab.compile.guest import virtual_time as sealed
 from lab.compile.guest.memory import memory_problems
-from lab.compile.guest.real import real_problems
-from lab.compile.guest.suites import needs_disks, suite_problems, takes_all_disks
+from lab.compile.guest.real_disks import real_problems
+from lab.compile.guest.suite_steps import needs_disks, suite_problems, takes_all_disks
 from lab.compile.scenario.expand import Point
 from lab.core.errors import InputError
 from lab.core.yaml import Document, dotted
@@ -19,7 +19,7 @@ from lab.model.scenario.fault import Fault
 from lab.model.scenario.filesystem import Filesystem
 from lab.model.scenario.guest import Guest
 from lab.plugins import catalog
-from lab.plugins.disks._shared import group_problems
+from lab.plugins.disks._drives import group_problems
 
 _Found = Iterator[tuple[tuple[str | int, ...], Problem]]
 

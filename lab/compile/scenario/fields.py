@@ -14,7 +14,7 @@ from lab.model.scenario.fault import Fault
 from lab.model.scenario.filesystem import Filesystem
 from lab.model.scenario.guest import Guest
 from lab.plugins import catalog
-from lab.plugins.fio_options.options import OPTIONS
+from lab.plugins.fio_options.names import OPTIONS
 
 _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     "guest": Guest,

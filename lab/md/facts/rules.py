@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from lab.core.units import GIB, KIB, format_size
 from lab.core.wording import guess
 from lab.md.facts.levels import NAMES, Level, copies, layout_names, layout_number
-from lab.md.facts.options import (
+from lab.md.facts.option_rules import (
     SMALLEST_BITMAP_DISK,
     SMALLEST_JOURNAL_DISK,
     bitmap_problems,

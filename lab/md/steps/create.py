@@ -16,7 +16,7 @@ from typing import Final
 
 from lab.core.units import KIB
 from lab.md.facts.geometry import Geometry
-from lab.md.facts.options import BITMAP_MOUNT, bitmap_path
+from lab.md.facts.option_rules import BITMAP_MOUNT, bitmap_path
 from lab.md.facts.sizes import geometry_of, present
 from lab.md.steps.verify import (
     BITMAP_SECONDS,

@@ -7,7 +7,7 @@ from typing import Final
 
 from lab.md.facts.geometry import Geometry
 from lab.md.facts.levels import Level
-from lab.md.facts.options import bitmap_path, read_back
+from lab.md.facts.option_rules import bitmap_path, read_back
 from lab.md.facts.sizes import present
 from lab.md.facts.sysfs import read_lines
 from lab.model.execution.procedure import Verify, words

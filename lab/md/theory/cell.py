@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from lab.md.facts.geometry import PAGE, Geometry
 from lab.md.facts.kernels import marks_whole_rows, plugs_writes
 from lab.md.facts.levels import NAMES, Level
-from lab.md.facts.options import journal_disk, without_idle
+from lab.md.facts.option_rules import journal_disk, without_idle
 from lab.md.facts.segments import volume_bytes
 from lab.md.facts.sizes import data_offset_of, geometry_of, without_disks_aside
 from lab.md.theory.bitmap import Bitmap

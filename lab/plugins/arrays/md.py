@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing_extensions import override
 
 from lab.md.facts.levels import Level
-from lab.md.facts.options import BITMAP_MOUNT, bitmap_path, journal_disk
+from lab.md.facts.option_rules import BITMAP_MOUNT, bitmap_path, journal_disk
 from lab.md.facts.rules import array_problems
 from lab.md.facts.sizes import array_memory, geometry_of, named_sizes, without_disks_aside
 from lab.md.facts.support import unsupported

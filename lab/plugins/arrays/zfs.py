@@ -26,7 +26,7 @@ from lab.model.image.manifest import ImageFacts
 from lab.model.plugin import MOUNT, ArrayKind, MemoryUse, Problem
 from lab.model.scenario.document import Array, Disk, Filesystem, InitialSync
 from lab.model.scenario.zfs import LEVELS, ZfsParameters
-from lab.plugins.guest_programs._shared import command
+from lab.plugins.guest_programs._source import command
 
 OWN: Final = frozenset(("kind", "level", "members", "spares", "name", "initial_sync", "zfs"))
 """Fields of an array that a pool has too."""

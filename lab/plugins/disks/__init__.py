@@ -26,7 +26,7 @@ How to add one
 
 How to add a parameter of every disk ------------------------------------ Add a field to ``Disk``
 (``lab/model/scenario/document.py``). If libvirt's ``<driver>`` and QEMU take it as it is, add a
-line to ``DRIVER_OPTIONS`` (``_shared.py``). Then files, real disks and pytest's marker have it.
+line to ``DRIVER_OPTIONS`` (``_drives.py``). Then files, real disks and pytest's marker have it.
 Cells without it keep their ids.
 
 A variant of a model (a speed, a burst) is a value in a scenario, not a new file.

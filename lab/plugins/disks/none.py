@@ -9,7 +9,7 @@ from typing_extensions import override
 from lab.model.execution.procedure import Step
 from lab.model.plugin import DiskModel, Problem
 from lab.model.scenario.document import Disk
-from lab.plugins.disks._shared import as_text, create_file, drive_element, drive_problems
+from lab.plugins.disks._drives import as_text, create_file, drive_element, drive_problems
 
 
 class Unlimited(DiskModel):

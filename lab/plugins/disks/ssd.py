@@ -18,7 +18,7 @@ from lab.model.execution.procedure import Step
 from lab.model.plugin import DiskModel, Problem
 from lab.model.scenario.document import Disk, DiskBus
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
-from lab.plugins.disks._shared import (
+from lab.plugins.disks._drives import (
     as_text,
     ask_statistics,
     drive_limits,

@@ -18,7 +18,7 @@ from lab.core.units import format_size
 from lab.model.execution.procedure import Step
 from lab.model.plugin import DiskModel, Probe, Problem
 from lab.model.scenario.document import Disk, Throttle, Workload
-from lab.plugins.disks._shared import as_text, create_file, drive_element, drive_problems
+from lab.plugins.disks._drives import as_text, create_file, drive_element, drive_problems
 
 LARGEST_VALUE: Final = 10**15
 """QEMU's ``THROTTLE_VALUE_MAX``, for a rate and for a burst's rate times its length."""

@@ -13,7 +13,7 @@ from lab.core.errors import ToolError
 from lab.core.units import KIB
 from lab.md.facts.geometry import PAGE, Extent, Geometry
 from lab.md.facts.levels import NAMES, Level
-from lab.md.facts.options import BITMAP_MOUNT, bitmap_path, journal_disk
+from lab.md.facts.option_rules import BITMAP_MOUNT, bitmap_path, journal_disk
 from lab.md.facts.sizes import disks_aside, geometry_of, present, without_disks_aside
 from lab.md.steps.create import bitmap_mount_command
 from lab.md.steps.verify import SUPERBLOCKS

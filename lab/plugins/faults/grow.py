@@ -18,7 +18,7 @@ from lab.core.stable import Stable, named
 from lab.core.units import KIB
 from lab.md.facts.grow import Change, Log, RefusedError, changed
 from lab.md.facts.grow import shape_of as shape_before
-from lab.md.facts.options import journal_disk
+from lab.md.facts.option_rules import journal_disk
 from lab.md.facts.sizes import disks_aside, geometry_of, without_disks_aside
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lab.plugins.fio_options.options import OPTIONS, OTHER_NAMES
+from lab.plugins.fio_options.names import OPTIONS, OTHER_NAMES
 from lab.plugins.fio_options.values import Value, normal, unknown
 
 _SECTION: Final = re.compile(r"\[(.+)\]")

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from lab.core.units import as_yaml, is_digits, parse_seconds, parse_size
-from lab.plugins.fio_options.options import (
+from lab.plugins.fio_options.names import (
     MICROSECONDS,
     NUMBERS,
     OPTIONS,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from lab.core.errors import ToolError
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.guest_programs._shared import command
+from lab.plugins.guest_programs._source import command
 
 TARGET: Final = "{target}"
 """Placeholder of the target in a tool's parameters."""

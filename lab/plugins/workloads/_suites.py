@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lab.core.errors import ToolError
 from lab.model.result.measurement import Metric, MetricKind
 from lab.model.scenario.suite import Ending, SuiteParameters, Tested
-from lab.plugins.guest_programs._shared import command
+from lab.plugins.guest_programs._source import command
 
 
 def _count(name: str, better: str) -> Metric:

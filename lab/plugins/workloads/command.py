@@ -37,7 +37,7 @@ from lab.core.units import as_yaml
 from lab.model.plugin import WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, Metric, MetricKind
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.guest_programs._shared import command
+from lab.plugins.guest_programs._source import command
 from lab.plugins.workloads._shared import TARGET
 
 STATUS: Final = Metric(name="status", unit="1", better="lower", kind=MetricKind.COUNTED)

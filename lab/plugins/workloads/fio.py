@@ -49,7 +49,7 @@ from lab.model.execution.procedure import here, words
 from lab.model.plugin import Stream, Trace, WorkloadTool, checked
 from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT, Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.fio_options import options as fio_options
+from lab.plugins.fio_options import names as fio_options
 from lab.plugins.fio_options.jobs import Job, jobs_of, names_a_file, with_target
 from lab.plugins.fio_options.values import LOGS, Value, normal, unknown
 from lab.plugins.workloads._shared import TARGET, aimed

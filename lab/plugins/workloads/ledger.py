@@ -22,7 +22,7 @@ from lab.core.units import is_digits
 from lab.model.plugin import Keeper, Kept, Reaching, WorkloadTool, checked
 from lab.model.result.measurement import IOPS, SECONDS, Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.guest_programs._shared import command
+from lab.plugins.guest_programs._source import command
 
 TARGET: Final = "{target}"
 

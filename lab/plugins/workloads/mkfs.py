@@ -20,7 +20,7 @@ from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.guest_programs._shared import command
+from lab.plugins.guest_programs._source import command
 
 _FORCE: Final = {"ext2": "-F", "ext3": "-F", "ext4": "-F", "xfs": "-f"}
 

@@ -14,8 +14,8 @@ from lab.report.charts.data import scale, slug, varying
 from lab.report.charts.lines import Level, Point, line_chart
 from lab.report.charts.render import READS, WRITES, Chart
 from lab.report.charts.values import narrowed
-from lab.report.content.document import Page, PageCell
 from lab.report.content.figures import axes_text, rows_of
+from lab.report.content.page_data import Page, PageCell
 
 CELLS: Final = 12
 """Most cells with charts of their own; the tables have the values of all."""

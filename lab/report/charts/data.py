@@ -12,7 +12,6 @@ from lab.analysis.compare import TIMED
 from lab.core.units import GIB, KIB, MIB
 from lab.model.result.document import CellMeasurement, CellResult
 from lab.model.scenario.document import AxisValue, Cell
-from lab.report.content.document import Page
 from lab.report.content.figures import (
     Row,
     axes_text,
@@ -21,6 +20,7 @@ from lab.report.content.figures import (
     metric_words,
     telling,
 )
+from lab.report.content.page_data import Page
 
 Axes = Mapping[str, AxisValue]
 DISKS: Final = "disks.count"

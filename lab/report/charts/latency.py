@@ -9,8 +9,8 @@ from lab.report.charts.data import in_order, label, marks, scale_of, slug, varyi
 from lab.report.charts.lines import LEAST, Point, line_chart
 from lab.report.charts.render import Chart
 from lab.report.charts.values import PANELS, narrowed
-from lab.report.content.document import Page
 from lab.report.content.figures import Row, rows_of
+from lab.report.content.page_data import Page
 
 _NAME: Final = re.compile(r"((?:read_|write_|trim_)?clat)_(?:p(\d+(?:_\d+)?)|(max))")
 

@@ -37,7 +37,6 @@ from lab.report.charts.heat_map import Square, heat_map
 from lab.report.charts.lines import LEAST, Level, Limit, Point, line_chart
 from lab.report.charts.render import MEASURED, Chart
 from lab.report.content.answer import answer_values
-from lab.report.content.document import Page
 from lab.report.content.figures import (
     SHOWN,
     Row,
@@ -47,6 +46,7 @@ from lab.report.content.figures import (
     percent,
     rows_of,
 )
+from lab.report.content.page_data import Page
 
 BARS: Final = 24
 """Most bars of a chart; with more, further axes are fixed at the first cell's values."""

@@ -16,7 +16,6 @@ from lab.core.units import (
 )
 from lab.model.result.document import CellResult, Outcome
 from lab.model.scenario.suite import Ending
-from lab.report.content.document import Page
 from lab.report.content.figures import (
     SHOWN,
     Row,
@@ -31,6 +30,7 @@ from lab.report.content.figures import (
     telling,
     tests_ended,
 )
+from lab.report.content.page_data import Page
 
 TEST_MARKS: Final[Mapping[Ending, str]] = {
     "failed": "✗",

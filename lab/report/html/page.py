@@ -12,13 +12,13 @@ from lab.analysis.answer import verdict_counts
 from lab.core.printable import printable
 from lab.model.result.document import ClaimResult, Outcome, Result, RunState
 from lab.model.scenario.claim import Claim, Verdict
-from lab.report.charts.answer import answer_chart
 from lab.report.charts.cells import cell_charts, shown_cells
+from lab.report.charts.key_claims import answer_chart
 from lab.report.charts.latency import latency_charts
 from lab.report.charts.render import Chart, svg
 from lab.report.charts.values import value_charts
-from lab.report.content.document import Page, PageCell
 from lab.report.content.figures import INSIDE, axes_text, claim_text, clock_words, systems_of
+from lab.report.content.page_data import Page, PageCell
 from lab.report.content.reliability import caveats, reliability
 from lab.report.content.tables import (
     calibrations_table,

@@ -23,7 +23,6 @@ from lab.analysis.answer import shown_values
 from lab.model.result.document import CellResult, ClaimResult, Outcome, Result
 from lab.model.scenario.claim import Verdict
 from lab.report.content.answer import value_names
-from lab.report.content.document import judged
 from lab.report.content.figures import (
     INSIDE,
     Row,
@@ -38,6 +37,7 @@ from lab.report.content.figures import (
     telling,
     tests_ended,
 )
+from lab.report.content.page_data import judged
 from lab.report.content.reliability import caveats, reliability
 from lab.report.terminal.summary import Overview, overview
 

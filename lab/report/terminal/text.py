@@ -20,7 +20,7 @@ from lab.report.content.figures import axis_value
 from lab.report.content.plain_table import PlainTable, plain_table
 
 if TYPE_CHECKING:
-    from lab.compile.scenario.document import Compiled
+    from lab.compile.scenario.compiler import Compiled
 
 
 def scenario_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:

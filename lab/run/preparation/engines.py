@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
 from lab.compile.guest.virtual_time import why_emulated
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.host.images import kits
 from lab.model.image.manifest import Image
 from lab.model.scenario.document import Cell

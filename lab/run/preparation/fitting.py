@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab.compile.scenario.checks import wrong_at
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.host import images
 from lab.model.image.manifest import ImageFacts, facts_of
 from lab.model.plugin import Problem

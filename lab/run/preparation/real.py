@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.analysis.predict import written
-from lab.compile.guest.real import erasable
+from lab.compile.guest.real_disks import erasable
 from lab.core.errors import InputError
 from lab.host.real_disks import alternatives
 from lab.host.real_disks import refusals as real

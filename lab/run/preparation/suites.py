@@ -7,8 +7,8 @@ import re
 from difflib import get_close_matches
 from pathlib import Path
 
-from lab.compile.guest.suites import suite_of
-from lab.compile.scenario.document import Compiled
+from lab.compile.guest.suite_steps import suite_of
+from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import InputError
 from lab.host.guest.ssh import directories
 from lab.model.scenario.document import Cell, Workload

@@ -15,7 +15,7 @@ from lab.analysis.predict import durations
 from lab.compile.cell.procedure import cell_procedure, patience_of, target_of
 from lab.compile.guest.disks import lasting, left_by, widest
 from lab.compile.guest.steps import memory_of
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.scenario.identity import cell_id, identity
 from lab.compile.schedule import VIRTUAL_SPACE
 from lab.core.errors import FullError, TroubleError, lacks_memory, unwritable

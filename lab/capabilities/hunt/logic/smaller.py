@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import InputError
 from lab.core.units import parse_seconds, parse_size
 from lab.core.yaml import Override, override

@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 from lab.core.errors import GuestError, HostError
 from lab.host.guest.libvirt.drives import DiskCounters, load, words
 from lab.host.system import clock
-from lab.plugins.disks._shared import DRIVER_OPTIONS
+from lab.plugins.disks._drives import DRIVER_OPTIONS
 
 _FIRST_SET: Final = 4096
 """Number of the first set; libvirt counts its own from 0."""

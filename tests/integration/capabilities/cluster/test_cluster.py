@@ -38,7 +38,7 @@ from lab.capabilities.cluster.files import Shelf
 from lab.capabilities.cluster.model import OUTCOME as CELL_DONE
 from lab.capabilities.cluster.model import Assignment, Returned
 from lab.capabilities.cluster.worker import Wire
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.compile.schedule import Need
 from lab.core.errors import EXIT_TROUBLE, HostError, InputError, LabError, TroubleError

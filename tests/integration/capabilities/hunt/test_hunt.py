@@ -20,7 +20,7 @@ from lab.capabilities.hunt.run import SETS, Hunting, HuntOptions, rounds
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.disturbance import NEVER, disturbance
 from lab.compile.guest.program import programs
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import EXIT_INPUT, InputError
 from lab.core.yaml import parse_override, read_text, written

@@ -27,7 +27,7 @@ from lab.capabilities.matrix.model import Ending, JobRecord, JobState, MatrixRes
 from lab.capabilities.matrix.page import matrix_page, overview_of, plan_page, sentence
 from lab.capabilities.site.page import verdicts_badge
 from lab.capabilities.site.run import write_site
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import FullError, HostError, InputError
 from lab.host.system import paths
 from lab.model.result.document import ClaimResult, Result, Run

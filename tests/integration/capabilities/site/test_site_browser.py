@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, quote
 import pytest
 
 from lab.capabilities.site import page as pages
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result, Run
 from lab.results.documents import result_of
 from lab.results.export import Form, export

@@ -19,7 +19,7 @@ from lab.capabilities.bisect import run
 from lab.capabilities.bisect.model import Bisection, Ending, Side
 from lab.capabilities.bisect.page import bisection_page, plan_page, result_sentence
 from lab.capabilities.bisect.question import Request
-from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import GuestError, HostError, InputError
 from lab.host.images import packages
 from lab.host.system import paths

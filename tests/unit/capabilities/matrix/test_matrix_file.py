@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from lab.capabilities.matrix.file import CompiledMatrix, compile_matrix, matrix_schema
 from lab.capabilities.matrix.jobs import host_of, plan_of
 from lab.capabilities.matrix.model import JobState
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override, read_file, read_text

@@ -14,12 +14,12 @@ import pytest
 from lab.analysis.compare import Side
 from lab.capabilities.matrix.logic.entries import Expected
 from lab.capabilities.matrix.model import JobRecord
-from lab.capabilities.patch.junit import patch_junit
+from lab.capabilities.patch.cases import patch_junit
 from lab.capabilities.patch.logic import FEW, MARGIN, Sides, confirmed, differing, rows
 from lab.capabilities.patch.model import Effect, PatchResult, PatchRow, PatchSide, SeriesPatch
 from lab.capabilities.patch.page import as_markdown, sentence
 from lab.capabilities.patch.run import exit_status
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE
 from lab.model.result.document import (

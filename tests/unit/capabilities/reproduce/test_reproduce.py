@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lab.analysis.reproduction import first_difference, image_advice, other_inputs
 from lab.capabilities.reproduce import run as reproduce
 from lab.cli.commands import app
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import EXIT_INPUT, InputError
 from lab.core.yaml import parse_override

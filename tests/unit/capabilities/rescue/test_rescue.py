@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.capabilities.rescue import maps
-from lab.capabilities.rescue.logic import answer, attempts, drills, judge
+from lab.capabilities.rescue.logic import attempts, drills, judge, repair
 from lab.capabilities.rescue.logic.diagnosis import diagnose, named, needed
 from lab.capabilities.rescue.logic.superblocks import SPARE, Reshape, Superblock
 from lab.capabilities.rescue.model import Attempt, Diagnosis, Extent, Finding, Outcome, Part, Weight
@@ -208,7 +208,7 @@ def test_known_hashes_decide_over_all() -> None:
 
 def test_nothing_works_is_said() -> None:
     found = diagnose(four(20, 20, 20, 20))
-    report = answer.report(found, judge.rank([outcome("assemble", assembled=False, mounted=0)]))
+    report = repair.report(found, judge.rank([outcome("assemble", assembled=False, mounted=0)]))
     assert report.hopeless
     assert not any(step.command.startswith("mdadm") for step in report.steps)
     assert not judge.is_sound(report.ranking)
@@ -216,20 +216,20 @@ def test_nothing_works_is_said() -> None:
 
 def test_a_diagnosis_alone_says_nothing_of_hope() -> None:
     found = diagnose(four(20, 20, 20, 20))
-    assert answer.report(found, [], attempted=False).hopeless == ""
-    assert answer.report(found, []).hopeless
-    assert "tried" not in answer.as_mail(answer.report(found, [], attempted=False))
+    assert repair.report(found, [], attempted=False).hopeless == ""
+    assert repair.report(found, []).hopeless
+    assert "tried" not in repair.as_mail(repair.report(found, [], attempted=False))
 
 
 # -- the answer
 
 
-def full_report() -> answer.Report:
+def full_report() -> repair.Report:
     found = diagnose(
         [replace(p, path=f"/dev/disk/by-id/ata-SECRET{p.name}9876") for p in four(20, 20, 7, 20)]
     )
     written = {"a": (Extent(at=4096, length=2048),)}
-    return answer.report(found, judge.rank([outcome("--assemble", written=written)]))
+    return repair.report(found, judge.rank([outcome("--assemble", written=written)]))
 
 
 def test_commands_come_after_the_copies_and_say_what_they_write() -> None:
@@ -256,7 +256,7 @@ def test_no_command_writes_to_a_given_disk_but_the_attempt() -> None:
 )
 def test_what_changes_data_is_run_on_copies_only(change: dict[str, object]) -> None:
     found = full_report().diagnosis
-    report = answer.report(found, judge.rank([outcome("--assemble", **change)]))
+    report = repair.report(found, judge.rank([outcome("--assemble", **change)]))
     commands = [step.command for step in report.steps]
     assert "mdadm --assemble COPY-a" in commands
     assert not any(c.startswith("mdadm --assemble") and "/dev/disk" in c for c in commands)
@@ -265,7 +265,7 @@ def test_what_changes_data_is_run_on_copies_only(change: dict[str, object]) -> N
 
 
 def test_the_mail_has_no_serial_numbers() -> None:
-    text = answer.as_mail(full_report())
+    text = repair.as_mail(full_report())
     assert "SECRET" not in text
     assert "events 7" in text
 
@@ -275,9 +275,9 @@ def test_the_page_escapes_and_has_no_contents() -> None:
     bad = replace(report, happened=("<script>", *report.happened[1:]))
     assert "<script>" not in page(bad)
     hashed = outcome("assemble", hashes={"private/name": "0" * 64})
-    shown = answer.report(report.diagnosis, judge.rank([hashed]))
+    shown = repair.report(report.diagnosis, judge.rank([hashed]))
     assert "private/name" not in page(shown)
-    assert "private/name" not in str(answer.as_document(shown))
+    assert "private/name" not in str(repair.as_document(shown))
 
 
 def test_names_are_put_into_sentences() -> None:

@@ -19,14 +19,14 @@ from lab.capabilities.site.logic import site_of, slim
 from lab.capabilities.site.model import Site
 from lab.capabilities.site.page import as_json
 from lab.capabilities.site.run import result_from, write_site
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import digest_of, identity
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
 from lab.model.result.document import Result
 from lab.plugins import catalog
 from lab.report.charts import render as charts
-from lab.report.content.document import Page
+from lab.report.content.page_data import Page
 from lab.report.html import page as report
 from lab.results.documents import result_of
 from lab.results.export import Form, export

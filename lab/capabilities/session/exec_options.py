@@ -11,7 +11,7 @@ from typing import Any, Final
 from lab.capabilities.session.logic import fields_of
 from lab.capabilities.session.model import Ended, Job, Machine
 from lab.compile.scenario.bare import bare
-from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.core import regular
 from lab.core.errors import InputError
 from lab.core.yaml import Override

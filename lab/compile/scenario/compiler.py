@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from lab.compile.cell.stroke import short_stroke
-from lab.compile.guest.real import Known, nobody, with_real
-from lab.compile.guest.suites import with_directories
+from lab.compile.guest.real_disks import Known, nobody, with_real
+from lab.compile.guest.suite_steps import with_directories
 from lab.compile.guest.virtual_time import on_the_labs_bus
 from lab.compile.scenario.checks import Checks, refuse_faults
 from lab.compile.scenario.claims import check_claims, with_defaults
@@ -19,7 +19,7 @@ from lab.compile.scenario.expand import NOWHERE, Point, axes_of, expand
 from lab.compile.scenario.extends import inherited, with_profile
 from lab.compile.scenario.fields import look_up
 from lab.compile.scenario.identity import identities
-from lab.compile.scenario.profile import with_profiles
+from lab.compile.scenario.measured_disk import with_profiles
 from lab.compile.scenario.short_claims import with_long_claims
 from lab.compile.scenario.sizes import names_sizes, with_sizes
 from lab.compile.scenario.texts import with_texts
@@ -51,7 +51,7 @@ from lab.model.scenario.fault import Fault
 from lab.model.scenario.filesystem import Filesystem
 from lab.model.scenario.guest import Clock, Guest
 from lab.plugins import catalog
-from lab.plugins.fio_options.options import OTHER_NAMES
+from lab.plugins.fio_options.names import OTHER_NAMES
 
 SECTIONS: Final = ("guest", "disks", "array", "filesystem", "workloads", "faults")
 _KINDS: Final[dict[str, Any]] = {

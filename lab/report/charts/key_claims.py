@@ -9,7 +9,7 @@ from lab.report.charts.bars import Bar, bar_chart
 from lab.report.charts.data import Scale, interval_marks, scale
 from lab.report.charts.render import MEASURED, Chart
 from lab.report.content.answer import Range, allowed_values, answer_values, value_names
-from lab.report.content.document import Page
+from lab.report.content.page_data import Page
 
 
 def answer_chart(page: Page) -> Chart | None:
