@@ -77,6 +77,12 @@ static void ended(struct lab_drive *d, struct loop *l)
 	free(d);
 }
 
+/* Whether requests of `block` bytes have a place within [from, from + span) of a disk: others would be beyond it. */
+static bool fits(u64 size, u64 from, u64 span, u64 block)
+{
+	return block && block <= span && from <= size && span <= size - from;
+}
+
 /*
  * A closed loop: `depth` senders, each sends its next request `think` after its last one ended. Positions are
  * random within [from, from + span). `inside`: at most so many are in the drive, others wait in order of
@@ -94,7 +100,10 @@ u64 lab_loop_closed(const struct lab_drive_parameters *p, u64 size, u64 from, u6
 	u32 *order;
 	u8 *writes;
 
-	if (!depth || depth >= LAB_DRIVE_REQUESTS || !(d = made(p, size, &l, depth)))
+	if (!depth || depth >= LAB_DRIVE_REQUESTS || !fits(size, from, span, block))
+		return 0;
+	d = made(p, size, &l, depth);
+	if (!d)
 		return 0;
 	order = calloc(depth, sizeof(*order));
 	writes = calloc(depth, sizeof(*writes));
@@ -177,7 +186,7 @@ u64 lab_loop_flush(const struct lab_drive_parameters *p, u64 size, u64 from, u64
 	u64 i, n, one;
 
 	l.latency = &one;
-	d = made(p, size, &l, 1);
+	d = fits(size, from, span, block) ? made(p, size, &l, 1) : NULL;
 	if (!d)
 		return 0;
 	for (n = 0; n < count; n++) {

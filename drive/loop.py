@@ -68,11 +68,12 @@ class Core:
 
     def closed(self, drive: Parameters, size: int, loop: Loop) -> Answers:
         """Run a closed loop; ``ValueError``: the core refuses the drive."""
+        span = min(loop.span or size, size - loop.start)
         latency = (ctypes.c_uint64 * loop.count)()
         written = (ctypes.c_uint8 * loop.count)()
         end = ctypes.c_uint64()
         words = (
-            *(size, loop.start, loop.span or size - loop.start, loop.block, loop.depth),
+            *(size, loop.start, span, loop.block, loop.depth),
             *(loop.inside, round(loop.read_share * 1e6), round(loop.think * SECOND)),
             *(loop.seed, loop.warm, loop.count, round(loop.limit * SECOND)),
         )

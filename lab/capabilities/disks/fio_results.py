@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from pydantic import ValidationError
+from typing_extensions import TypeIs
+
+from lab.core import wording
 from lab.core.errors import InputError
 from lab.model.scenario.profile import Load
 
@@ -16,6 +19,8 @@ _ONE_AT_A_TIME: Final = ("sync", "psync", "vsync", "pvsync", "pvsync2", "mmap")
 """Engines with one request in flight, whatever ``iodepth`` says."""
 _ARRAY: Final = re.compile(r"(/dev/)?md(\d+|/|_|$)")
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_MOST: Final = 1e18
+"""Largest number that is read: nanoseconds of 30 years."""
 MANY: Final = "the profile of a disk needs results of one disk: give its files only"
 
 
@@ -51,7 +56,8 @@ class Results:
     ) -> None:
         target = options.get("filename") or options.get("directory", "")
         names = [target]
-        for disk in found.get("disk_util") or ():
+        disks = found.get("disk_util")
+        for disk in disks if isinstance(disks, list) else ():
             if isinstance(disk, dict):
                 names.append(str(disk.get("name", "")))
         for name in names[:2]:
@@ -87,7 +93,13 @@ class Results:
         if any(name in options for name in ("rate", "rate_iops", "thinktime")):
             self._pass_over("its rate was limited")
             return
-        load = _load(mode, options, jobs, found, place)
+        try:
+            load = _load(mode, options, jobs, found, place)
+        except ValidationError as error:
+            raise InputError(
+                f"{place}: fio cannot have measured this: {wording.reason(error, Load)}",
+                hint="measure it again, or leave the file out",
+            ) from error
         if load.flush_every and (load.total > 1 or not load.flushes):
             self._pass_over("flushes with several requests in flight")
             return
@@ -125,11 +137,11 @@ def _document(text: str, place: str) -> dict[str, Any]:
 
 def _check_version(found: Mapping[str, Any], place: str) -> None:
     version = str(found.get("fio version", ""))
-    match = re.match(r"fio-(\d+)\.", version)
+    match = re.match(r"fio-(\d{1,4})\.", version)
     if not match or int(match[1]) < 3:
         raise InputError(
-            f"{place}: it is JSON of {version or 'no known version of fio'}: expected fio 3.0 or "
-            "later, which reports nanoseconds",
+            f"{place}: it is JSON of {version[:40] or 'no known version of fio'}: expected"
+            " fio 3.0 or later, which reports nanoseconds",
             hint="measure it again with a current fio",
         )
 
@@ -196,8 +208,9 @@ def _load(
     rate = sum(rates)
     of_times = [side.get("clat_ns") for _, side in sides]
     flush = _whole(options.get("fsync", options.get("fdatasync", "0")), place, "fsync")
-    ended = found.get("timestamp_ms")
-    ended = ended / 1000 if isinstance(ended, int | float) else found.get("timestamp")
+    ended = found.get("timestamp")
+    if _is_sound(found.get("timestamp_ms")):
+        ended = found["timestamp_ms"] / 1000
     target = options.get("filename", "")
     return Load(
         read_share=min(max(share, 0.0), 1.0),
@@ -214,7 +227,7 @@ def _load(
             [s.get("lat_ns") for job in jobs if isinstance(s := job.get("sync"), dict)],
             [1.0] * len(jobs),
         ),
-        begins=ended - seconds if isinstance(ended, int | float) else None,
+        begins=ended - seconds if _is_sound(ended) else None,
     )
 
 
@@ -225,7 +238,7 @@ def _percentiles(times: Sequence[Any], weights: Sequence[float]) -> dict[float, 
     for one, weight in zip(times, weights, strict=False):
         there = one.get("percentile") if isinstance(one, dict) else None
         for name, value in there.items() if isinstance(there, dict) else ():
-            if isinstance(value, int | float) and value > 0 and re.fullmatch(r"[\d.]+", name):
+            if _is_sound(value) and value > 0 and re.fullmatch(r"\d{1,3}(\.\d{1,9})?", name):
                 totals[float(name)] = totals.get(float(name), 0.0) + value / 1e9 * weight
     whole = sum(weights) or 1.0
     return {name: value / whole for name, value in totals.items()}
@@ -235,9 +248,14 @@ def _number(side: Any, place: str, *path: str) -> float:
     value = side
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not _is_sound(value):
         raise InputError(f"{place}: fio's JSON has no number {'.'.join(path)}: expected one")
     return float(value)
+
+
+def _is_sound(value: Any) -> TypeIs[int | float]:
+    """Return whether a value is a number that fio can have measured: JSON has any other one."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST
 
 
 def _whole(text: str, place: str, name: str) -> int:

@@ -65,14 +65,20 @@ def fit(
             hint="measure random reads at depths 1, 2, 4, 8, 16 and 32, and writes if you may",
         )
     kept = profiles.path_of(name or _name(results.target, files[0]))
-    profile = fit_loads(
-        timing.core(),
-        results.loads,
-        hdd=hdd.PRESETS[hdd.DEFAULT],
-        ssd=ssd.PRESETS[ssd.DEFAULT],
-        size=size,
-        rpm=rpm,
-    )
+    try:
+        profile = fit_loads(
+            timing.core(),
+            results.loads,
+            hdd=hdd.PRESETS[hdd.DEFAULT],
+            ssd=ssd.PRESETS[ssd.DEFAULT],
+            size=size,
+            rpm=rpm,
+        )
+    except ValueError as error:
+        raise InputError(
+            f"the results are of no drive that can be modelled: {error}",
+            hint="leave out requests that are larger than their part of the disk",
+        ) from error
     disk: dict[str, str | int] = {"name": results.target}
     if size is not None:
         disk["size"] = size

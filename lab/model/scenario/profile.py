@@ -52,15 +52,15 @@ class Load(Model):
     """One run of fio on a disk: random requests in a closed loop, and its results."""
 
     read_share: float = Field(ge=0, le=1)
-    depth: int = Field(ge=1)
+    depth: int = Field(ge=1, le=1 << 20)
     """Requests of each job in flight."""
-    jobs: int = Field(default=1, ge=1)
-    block: int = Field(default=4096, ge=512)
+    jobs: int = Field(default=1, ge=1, le=1 << 20)
+    block: int = Field(default=4096, ge=512, le=1 << 30)
     """Bytes of a request."""
-    span: int | None = None
+    span: int | None = Field(default=None, ge=512, le=1 << 60)
     """Bytes within which positions are random; ``None``: the whole disk."""
-    seconds: float = Field(default=60.0, gt=0)
-    rate: float = Field(gt=0)
+    seconds: float = Field(default=60.0, gt=0, le=1e9)
+    rate: float = Field(gt=0, le=1e9)
     """Requests per second."""
     mean: float | None = None
     """Mean seconds of the latency; the rest of a request's time is the host's."""

@@ -214,3 +214,57 @@ def test_a_cache_is_full_if_writes_came_directly_before() -> None:
         (0.0, 2): True,
         (0.0, 4): False,
     }
+
+
+HUGE: int = 10**400
+ABSURD: dict[str, dict[str, Any]] = {
+    "requests": {"total_ios": HUGE},
+    "a rate": {"total_ios": 1e17},
+    "milliseconds": {"runtime": HUGE},
+    "no time": {"runtime": 5e-324},
+    "little time": {"runtime": 1e-300},
+    "infinity": {"total_ios": float("inf")},
+    "a mean": {"clat_ns": {"mean": HUGE}},
+    "a mean below zero": {"clat_ns": {"mean": -1}},
+}
+
+
+@pytest.mark.parametrize("which", ABSURD)
+def test_what_no_fio_measured_is_a_sentence(which: str) -> None:
+    document = report()
+    document["jobs"][0]["read"] |= ABSURD[which]
+    with pytest.raises(InputError, match=r"f0\.json: fio"):
+        added(document)
+
+
+def test_absurd_values_that_are_not_needed_are_left_out() -> None:
+    document = report()
+    percentiles = {"1.1.1": 5, "50": HUGE, "9" * 400: 5, "99": 20_000_000, "95": -1}
+    document["jobs"][0]["read"]["clat_ns"]["percentile"] = percentiles
+    document |= {"timestamp_ms": HUGE, "timestamp": -(10**308), "disk_util": 5}
+    (load,) = added(document).loads
+    assert (load.percentiles, load.begins) == ({99.0: 0.02}, None)
+    with pytest.raises(InputError, match=r"fio 3\.0 or later"):
+        added(report() | {"fio version": "fio-" + "9" * 5000 + ".1"})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"bs": "999999999t"}, "block: expected a whole number"),
+        ({"size": "999999999t"}, "span: expected a whole number"),
+        ({"bs": "4k", "size": "1k"}, "no drive that can be modelled"),
+        ({"bs": "512m", "size": "1m"}, "no drive that can be modelled"),
+    ],
+)
+def test_a_request_without_a_place_does_not_end_the_lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], said: str
+) -> None:
+    """In C a division by zero ends the process, and a place beyond the disk is another's memory."""
+    monkeypatch.setenv("LAB_HOME", str(tmp_path / "home"))
+    for depth in (1, 2, 4, 8, 16, 32):
+        document = report("randread", depth, **options)
+        document["global options"]["filename"] = "file"
+        (tmp_path / f"{depth}.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match=said):
+        fit([tmp_path], name="x", size=None, rpm=None)
