@@ -31,7 +31,17 @@ NAVIGATION: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Tutorial", ("tutorial.md", "tutorial/*")),
     ("Guides", ("guides/*", "howto/*")),
     ("Scenarios", ("scenarios/*",)),
-    ("Concepts", ("concepts/*", "numbers.md", "theory.md", "benchmarks.md", "virtual-time.md")),
+    (
+        "Concepts",
+        (
+            "concepts/*",
+            "numbers.md",
+            "hardware.md",
+            "theory.md",
+            "benchmarks.md",
+            "virtual-time.md",
+        ),
+    ),
     ("Reference", ("reference/*",)),
     ("Claims", ("claims.md",)),
     ("Troubleshooting", ("broken-array.md", "troubleshooting.md", "limits.md")),

@@ -572,7 +572,7 @@ int main(void) {{
     assert lines[0] == f"{PARAMETERS.size} {Kind.HDD} {Kind.SSD}"
     assert [int(line) for line in lines[1:]] == [8 * n for n in range(len(names))]
     drive = replace(DISK, seek_c=-5)
-    assert struct.unpack("<32q", drive.pack()) == astuple(drive)
+    assert struct.unpack(f"<{len(names)}q", drive.pack()) == astuple(drive)
 
 
 @CASES

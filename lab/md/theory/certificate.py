@@ -62,10 +62,13 @@ def _lines(points: Sequence[Point]) -> Iterator[Line]:
 
 
 def in_words(points: Sequence[Point]) -> str:
-    """Return the certificate in one sentence per group."""
+    """Return the certificate as text: errors by group, where fitted and where not."""
     found = []
     for line in certificate(points):
-        tested = f"; not fitted: {line.tested}" if line.tested.count else ""
-        fitted = f"fitted: {line.fitted}" if line.fitted.count else ""
-        found.append(f"{line.group}: {fitted or 'nothing fitted'}{tested}")
-    return ". ".join(found)
+        parts = []
+        for errors_, where in ((line.fitted, "fitted"), (line.tested, "not fitted")):
+            if errors_.count:
+                depth = errors_.where.partition(", ")[2]
+                parts.append(f"{errors_.rms:.1%} RMS {where} ({errors_.worst:+.1%} at {depth})")
+        found.append(f"{line.group} {', '.join(parts)}")
+    return "; ".join(found)

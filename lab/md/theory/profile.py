@@ -119,7 +119,7 @@ def fit_hdd(samples: Samples, preset: HardDrive) -> tuple[HardDrive, tuple[str, 
     turn = _snapped(_revolution(kept, _single(samples.near, turn)))
     rest = overhead + turn / 2 + SMALL / ((outer + inner) / 2)
     seeks = [statistics.fmean(times) - rest for times in kept]
-    first, average, full = _curve([j.distance for j in samples.jumps], seeks, preset)
+    first, average, full = seek_curve([j.distance for j in samples.jumps], seeks, preset)
     assumed = list(_HDD_ASSUMED)
     drive = replace(
         preset,
@@ -304,10 +304,13 @@ def _snapped(turn: float) -> float:
     return 60 / nearest if abs(turn * nearest / 60 - 1) <= SNAP else turn
 
 
-def _curve(
+def seek_curve(
     distances: Sequence[float], seeks: Sequence[float], preset: HardDrive
 ) -> tuple[float, float, float]:
-    """Return track to track, average and full stroke, by least squares."""
+    """Return seconds to the next track, on average and over the full stroke, by least squares.
+
+    ``distances``: parts of the stroke.
+    """
     units = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
     curves = [
         replace(preset, track_to_track=a, average_seek=b, full_stroke=c).seek_curve

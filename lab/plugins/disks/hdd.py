@@ -104,15 +104,20 @@ PRESETS: Final = {
     "hdd_samsung_f1": HardDrive(
         source="Measured: github.com/louwrentius/fio-plot, benchmark_data of 2019, Samsung F1 1 TB "
         "on AHCI, 4 KiB random requests; rates, read-ahead, overhead and cable are the lab's",
-        certificate="reads at depths 1 to 32: 4.1 % RMS, +8.6 % at worst (depth 8); writes: 1.6 % "
-        "RMS; all points were fitted. The 99th percentile of reads is 47 % too late at depth 8, "
-        "that of writes up to 44 % too early",
+        certificate="reads: rate 2.4% RMS fitted (-3.4% at depth 4), 1.9% RMS not fitted (+3.1%"
+        " at depth 8); reads: median 10.6% RMS fitted (+17.6% at depth 16), 11.8% "
+        "RMS not fitted (+16.8% at depth 32); reads: 99th percentile 6.3% RMS "
+        "fitted (-9.6% at depth 16), 41.5% RMS not fitted (+69.1% at depth 8); "
+        "writes: rate 1.7% RMS fitted (+2.6% at depth 1), 0.7% RMS not fitted "
+        "(-1.0% at depth 8); writes: median 9.3% RMS fitted (+15.9% at depth 16), "
+        "2.2% RMS not fitted (+3.6% at depth 8); writes: 99th percentile 18.4% RMS "
+        "fitted (-31.2% at depth 16), 9.8% RMS not fitted (-15.1% at depth 32)",
         rpm=7200,
         overhead=0.0002,
-        track_to_track=0.003869,
-        average_seek=0.009325,
-        full_stroke=0.018944,
-        write_settle=0.0,
+        track_to_track=0.00099,
+        average_seek=0.009512,
+        full_stroke=0.015859,
+        write_settle=0.00025,
         outer_rate=142_000_000,
         inner_rate=75_000_000,
         zones=_ZONES,
@@ -122,59 +127,69 @@ PRESETS: Final = {
         ageing=0.0,
         link_rate=300_000_000,
         lead=4,
-        oldest_share=0.05318,
+        oldest_share=0.031,
+        seek_only=1,
         write_places=64,
-        write_choice=64,
+        write_choice=32,
     ),
     "hdd_hgst_hts7210": HardDrive(
         source="Measured: github.com/louwrentius/fio-plot, benchmark_data of 2019, HGST 7200 rpm "
-        "100 GB behind an HP P420i, 4 KiB random requests; rates, read-ahead, overhead and cable "
-        "are the lab's",
-        certificate="reads at depths 1 to 32: 1.5 % RMS, -2.4 % at worst, percentiles within 13 %; "
-        "fitted at depths 1, 4 and 16, tested at 2, 8 and 32. Writes from depth 2 on are 30 to "
-        "36 % too slow",
+        "100 GB behind an HP P420i, 4 KiB random requests; the write cache is the controller's, "
+        "since the drive has 8 MB: it took 13,000 scattered writes at once, and then wrote them in "
+        "order of place; rates, read-ahead and cable are the lab's",
+        certificate="reads: rate 1.6% RMS fitted (-2.4% at depth 4), 5.1% RMS not fitted (+8.4%"
+        " at depth 32); reads: median 3.3% RMS fitted (+4.3% at depth 16), 6.8% RMS"
+        " not fitted (-9.3% at depth 32); reads: 99th percentile 13.2% RMS fitted "
+        "(+17.0% at depth 4), 7.4% RMS not fitted (-10.0% at depth 8); writes: rate"
+        " 3.3% RMS fitted (-4.2% at depth 4), 2.1% RMS not fitted (+3.6% at depth "
+        "32); writes: median 1.3% RMS fitted (+1.9% at depth 1), 5.9% RMS not "
+        "fitted (+8.6% at depth 2); writes: 99th percentile 15.3% RMS fitted "
+        "(-25.6% at depth 1), 18.5% RMS not fitted (-23.7% at depth 2)",
         rpm=7200,
-        overhead=0.0002,
-        track_to_track=0.00596,
-        average_seek=0.010869,
-        full_stroke=0.017719,
+        overhead=1.1e-05,
+        track_to_track=0.00155,
+        average_seek=0.010763,
+        full_stroke=0.01332,
         write_settle=0.0,
         outer_rate=142_000_000,
         inner_rate=75_000_000,
         zones=_ZONES,
         read_ahead=2 * MIB,
-        write_cache=8 * MIB,
+        write_cache=52 * MIB,
         queue_depth=32,
         ageing=0.0,
         link_rate=300_000_000,
         lead=1,
-        oldest_share=0.0477,
-        write_places=256,
-        write_choice=16,
+        oldest_share=0.016,
+        seek_only=1,
+        write_places=13096,
     ),
     "hdd_seagate_st2000dm006": HardDrive(
         source="Measured: github.com/lumir-sliva/ublk-disksim, docs and bench/expect, ST2000DM006 "
-        "2 TB, 4 KiB random requests; rates, read-ahead and cable are the lab's",
-        certificate="reads at depths 1 to 32: -3.6 % at worst; median -1.1 %, 99th percentile "
-        "-2.6 % at depth 1; writes at depth 1: -8.9 %; flush after 8 and 64 writes: -8.5 and "
-        "+2.9 %; all points were fitted",
+        "2 TB, 4 KiB random requests; rates, read-ahead, overhead and cable are the lab's",
+        certificate="reads: rate 0.7% RMS fitted (+0.8% at depth 4), 8.6% RMS not fitted "
+        "(-10.1% at depth 2); reads: median 0.6% RMS fitted (+0.6% at depth 1); "
+        "reads: 99th percentile 0.2% RMS fitted (-0.2% at depth 1); writes: rate "
+        "0.2% RMS fitted (-0.2% at depth 1); flushes: median 0.1% RMS fitted (-0.1%"
+        " at depth 1, flush after 8), 2.5% RMS not fitted (+2.5% at depth 1, flush "
+        "after 64)",
         rpm=7200,
-        overhead=0.00137,
-        track_to_track=0.002487,
-        average_seek=0.011826,
-        full_stroke=0.021464,
-        write_settle=0.002,
+        overhead=0.0002,
+        track_to_track=0.000729,
+        average_seek=0.012994,
+        full_stroke=0.023332,
+        write_settle=0.0015,
         outer_rate=210_000_000,
         inner_rate=100_000_000,
         zones=_ZONES,
         read_ahead=2 * MIB,
         write_cache=64 * MIB,
-        queue_depth=32,
+        queue_depth=8,
         ageing=0.0,
         link_rate=300_000_000,
-        lead=1,
-        oldest_share=0.407,
-        write_places=128,
+        oldest_share=0.1778,
+        seek_only=1,
+        write_places=64,
         write_choice=2,
     ),
 }

@@ -51,57 +51,73 @@ PRESETS: Final = {
     ),
     "ssd_samsung_860pro": SolidStateDrive(
         source="Measured: github.com/louwrentius/fio-plot, benchmark_data of 2020, "
-        "Samsung 860 PRO on an IBM M1015, 4 KiB random reads; the rest is the lab's",
-        certificate="reads at depths 1 to 32: 3.7 % RMS, -8.2 % at worst (depth 8); fitted at "
-        "depths 1, 4 and 16, tested at 2, 8 and 32. Writes and flushes were not compared",
-        overhead=0.0000095,
-        read_latency=0.0000805,
-        write_latency=0.000423,
+        "Samsung 860 PRO on an IBM M1015, 4 KiB random requests; the rest is the lab's",
+        certificate="reads: rate 1.7% RMS fitted (+2.9% at depth 4), 3.5% RMS not fitted (+4.3%"
+        " at depth 2); reads: median 6.5% RMS fitted (-9.9% at depth 4), 4.1% RMS "
+        "not fitted (+4.7% at depth 32); reads: 99th percentile 7.6% RMS fitted "
+        "(-9.9% at depth 1), 17.0% RMS not fitted (-26.7% at depth 32); writes: "
+        "rate 14.0% RMS fitted (+22.8% at depth 4), 10.2% RMS not fitted (-14.3% at"
+        " depth 32); writes: median 15.6% RMS fitted (-21.8% at depth 4), 12.3% RMS"
+        " not fitted (-16.6% at depth 8); writes: 99th percentile 9.9% RMS fitted "
+        "(-16.1% at depth 1), 54.0% RMS not fitted (-91.9% at depth 2)",
+        overhead=1.31e-05,
+        read_latency=6.84e-05,
+        write_latency=7.02e-06,
         flush_latency=0.0005,
         channels=16,
         page=4 * KIB,
-        gc_after=256 * MIB,
-        gc_stall=0.005,
+        gc_after=1_130_496,
+        gc_stall=0.001529,
         write_cache=16 * MIB,
-        link_rate=540_000_000,
-        link_command=0.00000600,
-        wake=0.0000000,
+        link_rate=608_743_245,
+        link_command=7.28e-06,
     ),
     "ssd_intel_s4610": SolidStateDrive(
         source="Measured: github.com/louwrentius/fio-plot, benchmark_data of 2020, "
-        "Intel D3-S4610 on an IBM M1015, 4 KiB random reads; the rest is the lab's",
-        certificate="reads at depths 1 to 32: 3.5 % RMS, +6.3 % at worst (depth 2); fitted at "
-        "depths 1, 4 and 16, tested at 2, 8 and 32. Writes and flushes were not compared",
-        overhead=0.0000334,
-        read_latency=0.0000695,
-        write_latency=0.000423,
+        "Intel D3-S4610 on an IBM M1015, 4 KiB random requests; the rest is the lab's",
+        certificate="reads: rate 0.7% RMS fitted (+1.2% at depth 16), 1.8% RMS not fitted "
+        "(+2.7% at depth 2); reads: median 3.8% RMS fitted (+4.3% at depth 1), 2.4%"
+        " RMS not fitted (+3.3% at depth 2); reads: 99th percentile 18.4% RMS "
+        "fitted (-23.0% at depth 16), 16.0% RMS not fitted (-27.4% at depth 32); "
+        "writes: rate 7.6% RMS fitted (-10.7% at depth 1), 9.6% RMS not fitted "
+        "(-12.3% at depth 2); writes: median 23.2% RMS fitted (-33.0% at depth 4), "
+        "15.4% RMS not fitted (-22.5% at depth 8); writes: 99th percentile 5.6% RMS"
+        " fitted (-9.1% at depth 16), 6.6% RMS not fitted (-8.7% at depth 32)",
+        overhead=1.13e-06,
+        read_latency=9.757e-05,
+        write_latency=3.796e-05,
         flush_latency=0.0005,
-        channels=8,
+        channels=32,
         page=4 * KIB,
-        gc_after=256 * MIB,
-        gc_stall=0.005,
+        gc_after=131_072,
+        gc_stall=6.2e-05,
         write_cache=16 * MIB,
         link_rate=540_000_000,
-        link_command=0.00000809,
-        wake=0.0000044,
+        link_command=8.52e-06,
     ),
     "ssd_kingston_dc500m": SolidStateDrive(
         source="Measured: github.com/louwrentius/fio-plot, benchmark_data of 2020, "
-        "Kingston DC500M on an IBM M1015, 4 KiB random reads; the rest is the lab's",
-        certificate="reads at depths 1 to 32: 5.2 % RMS, +9.3 % at worst (depth 2); fitted at "
-        "depths 1, 4 and 16, tested at 2, 8 and 32. Writes and flushes were not compared",
-        overhead=0.0000392,
-        read_latency=0.0000599,
-        write_latency=0.000423,
+        "Kingston DC500M on an IBM M1015, 4 KiB random requests; the rest is the lab's",
+        certificate="reads: rate 4.1% RMS fitted (-7.1% at depth 4), 5.9% RMS not fitted "
+        "(-10.1% at depth 8); reads: median 7.1% RMS fitted (-11.6% at depth 16), "
+        "2.4% RMS not fitted (-3.1% at depth 32); reads: 99th percentile 18.1% RMS "
+        "fitted (-28.3% at depth 1), 17.3% RMS not fitted (-29.9% at depth 32); "
+        "writes: rate 20.1% RMS fitted (-32.4% at depth 1), 15.7% RMS not fitted "
+        "(+24.2% at depth 2); writes: median 41.3% RMS fitted (+64.9% at depth 1), "
+        "29.4% RMS not fitted (-46.1% at depth 2); writes: 99th percentile 31.3% "
+        "RMS fitted (+49.6% at depth 1), 20.2% RMS not fitted (+32.8% at depth 2)",
+        overhead=3.21e-06,
+        read_latency=9.714e-05,
+        write_latency=0.0,
         flush_latency=0.0005,
-        channels=8,
+        channels=32,
         page=4 * KIB,
-        gc_after=256 * MIB,
-        gc_stall=0.005,
+        gc_after=131_072,
+        gc_stall=3.2e-05,
         write_cache=16 * MIB,
-        link_rate=540_000_000,
-        link_command=0.00000529,
-        wake=0.0000532,
+        link_rate=607_236_762,
+        link_command=6.54e-06,
+        wake=4.133e-05,
     ),
 }
 
