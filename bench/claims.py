@@ -44,6 +44,7 @@ from lab.core.units import format_times, format_value
 from lab.model.result.document import Basis, CellClock, ClaimResult, ComparedValue, Part
 from lab.model.scenario.claim import Bound, Claim, Expectation, Value, Verdict
 from lab.plugins import catalog
+from lab.report.content.drives import NOT_MEASURED, unmeasured
 from lab.results.documents import result_of
 from lab.run.preparation.suites import wanting
 from lab.store.runs import RunStore
@@ -121,6 +122,8 @@ class Told(Model):
     """Its expectation is not the one that was judged."""
     units: Mapping[tuple[str, str], str] = {}
     """Units by workload and metric."""
+    measured_drives: bool = True
+    """Whether its scenario has no modelled drive, or measured ones only."""
 
     def unit(self, value: Value | ComparedValue) -> str:
         """The unit of one of its values."""
@@ -241,11 +244,13 @@ def told(data: Data) -> list[Told]:
     for name, path in sorted(catalog.scenarios().items()):
         compiled = compile_scenario(path)
         units = {key: metric.unit for key, metric in metrics_of(compiled.base).items()}
+        backed = not unmeasured(compiled.cells)
         for claim in compiled.scenario.claims:
             row = rows.get((name, claim.id))
             changed = row is not None and row.expect != claim.expect
             kept = None if changed else row
-            found.append(Told(scenario=name, claim=claim, row=kept, changed=changed, units=units))
+            told_ = Told(scenario=name, claim=claim, row=kept, changed=changed, units=units)
+            found.append(told_.model_copy(update={"measured_drives": backed}))
     return found
 
 
@@ -261,7 +266,9 @@ def page(data: Data, every: Sequence[Told], posts: Mapping[str, Post]) -> str:
         " falling order) is judged with a margin, which stands behind its bound; a smaller"
         " difference refutes it as “no difference”. *interval* is that of the value in the bound: a"
         " quotient for a ratio, an order and a series. *exact*: a count, or no seed changes it."
-        " *counted*: a count, of which one trial is enough. *theory* is the lab's prediction.",
+        " *counted*: a count, of which one trial is enough. *theory* is the lab's prediction."
+        f" *{NOT_MEASURED}*: the scenario's modelled drives are those of data sheets, or some of"
+        " them are; [model against hardware](hardware.md) says how far off measured ones are.",
         "",
         *_summary(every, posts),
     ]
@@ -382,7 +389,7 @@ def cells(one: Told) -> tuple[str, ...]:
     if row is None:
         changed = "Its bound was changed after its last run. " if one.changed else ""
         first = (claim.id, says, published, "", "", in_words(claim, one.units), one.verdict)
-        return (*first, "", "", "", "", changed + why, one.scenario)
+        return (*first, "", "", "", "", changed + why, _where(one))
     result = row.claim
     part = deciding(result)
     theory = "" if result.predicted is None else _of_claim(one, result.predicted)
@@ -397,8 +404,12 @@ def cells(one: Told) -> tuple[str, ...]:
         trials_text(part) if part else "",
         _ranges(row.seeds),
         ", ".join("virtual" if clock is CellClock.SEALED else clock.value for clock in row.clocks),
-        *(theory, why, one.scenario),
+        *(theory, why, _where(one)),
     )
+
+
+def _where(one: Told) -> str:
+    return one.scenario if one.measured_drives else f"{one.scenario} ({NOT_MEASURED})"
 
 
 def margin_text(claim: Claim, part: Part | None) -> str:

@@ -34,6 +34,7 @@ from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
 from lab.plugins.disks import hdd, ssd
 from lab.plugins.faults._shared import COMMON
+from lab.report.content.drives import NOT_MEASURED
 from lab.results.schema import as_text, scenario_schema
 from lab.results.tables import COLUMNS
 
@@ -254,11 +255,13 @@ def disks_page() -> str:
             text += "| parameter | " + " | ".join(f"`{p}`" for p in presets) + " |\n"
             text += "|---" * (len(presets) + 1) + "|\n"
             for key in next(iter(presets.values())):
-                if key != "source":
+                if key not in ("source", "certificate"):
                     values = " | ".join(f"{drive[key]}" for drive in presets.values())
                     text += f"| `{key}` | {values} |\n"
             text += "\nSources:\n\n"
-            text += "".join(f"- `{p}`: {drive['source']}\n" for p, drive in presets.items())
+            for preset, drive in presets.items():
+                said = drive["certificate"] or f"**{NOT_MEASURED}**"
+                text += f"- `{preset}`: {drive['source']}. Errors of the model: {said}.\n"
     return text
 
 

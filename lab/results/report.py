@@ -19,6 +19,7 @@ from lab.model.result.measurement import Check, Series
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
 from lab.plugins.workloads._suites import COLOUR
+from lab.report.content.drives import unmeasured
 from lab.report.content.page_data import Attempt, Evidence, Page, PageCell, PageTest
 from lab.report.content.reliability import steps
 from lab.report.export.shell import cell_script
@@ -54,6 +55,7 @@ def page_of(store: RunStore, lab: str = "lab", typed: tuple[str, str] | None = N
         source=run.source,
         notes=run.notes,
         overrides=run.overrides,
+        drives=unmeasured(stored.cell for stored in run.cells),
         claims=run.claims,
         cells=tuple(
             _cell(

@@ -65,7 +65,7 @@ def test_a_row_has_units_interval_trials_seeds_clock_and_mechanism() -> None:
     assert found["seeds"] == "1–3, 9"
     assert found["clock"] == "virtual"
     assert found["mechanism"].startswith("A read at an arbitrary offset")
-    assert found["scenario"] == "raid5-chunk-seek"
+    assert found["scenario"] == "raid5-chunk-seek (not measured on a drive)"
     assert "“" in found["says"]
     assert columns(made(part={"basis": Basis.COUNTED, "trials": 1}))["trials"] == "1, counted"
     same = {"low": 2.0, "high": 2.0}

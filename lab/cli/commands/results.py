@@ -102,6 +102,7 @@ def print_result(
 
 
 def _print_result(run: RunStore, result: Result, scenario: str | None, whole: bool) -> None:
+    from lab.report.content.drives import unmeasured
     from lab.report.content.reliability import steps
     from lab.report.terminal.screen import abridged, next_steps, result_page
     from lab.results.documents import typed_names
@@ -117,6 +118,7 @@ def _print_result(run: RunStore, result: Result, scenario: str | None, whole: bo
             claims=stored.claims,
             notes=stored.notes,
             overrides=stored.overrides,
+            drives=unmeasured(one.cell for one in stored.cells),
             whole=whole,
             height=out.height - BELOW if short else None,
         )

@@ -191,6 +191,7 @@ def predict(
     Examples:
         lab scenario predict raid5-parity-last
     """
+    from lab.report.content.drives import unmeasured
     from lab.report.terminal.screen import result_page
     from lab.run.plan import prediction_of
 
@@ -201,6 +202,8 @@ def predict(
     else:
         out = console()
         out.print(result_page(result, title=compiled.scenario.title, question="", measured=False))
+        if drives := unmeasured(compiled.cells):
+            typer.echo(f"drives: {drives}")
 
 
 @scenario.command()

@@ -82,6 +82,8 @@ class Page(Model):
     source: Source | None = None
     notes: str = ""
     overrides: tuple[str, ...] = ()
+    drives: str = ""
+    """Modelled drives that no measurement backs."""
     claims: tuple[Claim, ...] = ()
     cells: tuple[PageCell, ...] = ()
     better: Mapping[str, str] = {}

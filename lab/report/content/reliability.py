@@ -59,9 +59,13 @@ def reliability(
     claims: Sequence[Claim] = (),
     notes: str = "",
     overrides: Sequence[str] = (),
+    drives: str = "",
 ) -> Iterator[tuple[str, str]]:
-    """Yield headings and texts: overrides, differences from published values and theory, notes, an
-    expired archive, doubtful values, failed checks."""
+    """Yield headings and texts: drives that no measurement backs (``drives``), overrides,
+    differences from published values and theory, notes, an expired archive, doubtful values, failed
+    checks."""
+    if drives:
+        yield "drives", drives
     if overrides:
         yield "changed", "by --set " + ", ".join(overrides)
     yield from _nearness(result, claims)

@@ -83,7 +83,13 @@ def run_page(page: Page, *, index: str = "", stamp: str = "") -> str:
         members=members_table(page),
         series=series,
         trust=[
-            *reliability(result, claims=page.claims, notes=page.notes, overrides=page.overrides),
+            *reliability(
+                result,
+                claims=page.claims,
+                notes=page.notes,
+                overrides=page.overrides,
+                drives=page.drives,
+            ),
             *_grounds(result),
         ],
         failures=failures,

@@ -100,6 +100,7 @@ def result_page(
     claims: Sequence[Claim] = (),
     notes: str = "",
     overrides: Sequence[str] = (),
+    drives: str = "",
     whole: bool = True,
     height: int | None = None,
 ) -> RenderableType:
@@ -131,7 +132,9 @@ def result_page(
         always = (top, Group(*unfinished))
         return Unparted(OneScreen(always, values, names, reasons, _where(result), height))
     parts += _claims(result.claims, " ".join(result.answer.sentences), whole=whole)
-    points = list(reliability(result, claims=claims, notes=notes, overrides=overrides))
+    points = list(
+        reliability(result, claims=claims, notes=notes, overrides=overrides, drives=drives)
+    )
     parts += [Text()] * bool(points)
     parts += [_point(*(point if whole else _short(*point))) for point in points]
     parts.append(_where(result))

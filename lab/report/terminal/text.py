@@ -16,6 +16,7 @@ from lab.analysis.judge import in_words
 from lab.compile.cell.metrics import metrics_of
 from lab.core.units import as_yaml, format_size
 from lab.model.scenario.document import SERVED
+from lab.report.content.drives import backing
 from lab.report.content.figures import axis_value
 from lab.report.content.plain_table import PlainTable, plain_table
 
@@ -55,6 +56,8 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
             limits = {"preset": disk.preset or "the model's own"}
             limits |= getattr(disk, disk.model).model_dump(exclude_none=True)
         said = ", ".join(f"{k} {axis_value(k, v)}" for k, v in limits.items()) or "no limit"
+        if backed := backing(disk):
+            said += f" ({backed})"
         size = format_size(disk.size)
         grid.add_row("disks", f"{disk.count} × {size} {disk.format.value}, {disk.model}: {said}")
     if base.array:
