@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -104,20 +104,12 @@ Trace = tuple[tuple[float, float], ...]
 class WorkloadTool(Protocol):
     """A command on a target, and the parser of its output."""
 
-    @property
-    @abstractmethod
-    def parameters(self) -> type[Model]:
-        """The tool's parameters; unknown ones are refused."""
-
-    @property
-    @abstractmethod
-    def programs(self) -> Sequence[str]:
-        """Programs that the guest must have."""
-
-    @property
-    @abstractmethod
-    def metrics(self) -> Sequence[Metric]:
-        """Every metric that ``parse`` may return."""
+    parameters: ClassVar[type[Model]]
+    """The tool's parameters; unknown ones are refused."""
+    programs: ClassVar[Sequence[str]]
+    """Programs that the guest must have."""
+    metrics: ClassVar[Sequence[Metric]]
+    """Every metric that ``parse`` may return."""
 
     @abstractmethod
     def script(self, parameters: Any, target: str) -> str:
@@ -147,18 +139,13 @@ class WorkloadTool(Protocol):
         """Return every metric that ``parse`` may return for these parameters."""
         return self.metrics
 
-    @property
-    def files(self) -> Mapping[str, str]:
-        """Parameters that name a text file of the host, and the parameter that gets its text.
+    files: ClassVar[Mapping[str, str]] = {}
+    """Parameters that name a text file of the host, and the parameter that gets its text.
 
-        Relative paths begin at the scenario's file."""
-        return {}
-
-    @property
-    def any_disks(self) -> bool:
-        """Whether it takes any number of bare disks: its target is their paths, separated by
-        spaces."""
-        return False
+    Relative paths begin at the scenario's file."""
+    any_disks: ClassVar[bool] = False
+    """Whether it takes any number of bare disks: its target is their paths, separated by
+    spaces."""
 
     def memory(self, parameters: Any) -> int:
         """Return the bytes of its buffers in the guest's memory; 0: few."""
@@ -240,10 +227,8 @@ class Reaching(Protocol):
 class DiskModel(Protocol):
     """Simulates a disk's speed, and creates the disk on the host."""
 
-    @property
-    def plain(self) -> bool:
-        """Whether QEMU serves it from a file, so that QEMU can wipe it for the next cell."""
-        return True
+    plain: ClassVar[bool] = True
+    """Whether QEMU serves it from a file, so that QEMU can wipe it for the next cell."""
 
     @abstractmethod
     def problems(self, disk: Disk) -> Iterable[Problem]:
@@ -322,15 +307,10 @@ class ArrayKind(Protocol):
     def target(self, array: Array) -> str:
         """Return the path of the block device in the guest."""
 
-    @property
-    def filesystem(self) -> str | None:
-        """Type of file system that only this kind makes; ``assemble`` makes and mounts it."""
-        return None
-
-    @property
-    def partitions(self) -> bool:
-        """Whether it partitions the disks. Others' disks are not searched for a partition table."""
-        return False
+    filesystem: ClassVar[str | None] = None
+    """Type of file system that only this kind makes; ``assemble`` makes and mounts it."""
+    partitions: ClassVar[bool] = False
+    """Whether it partitions the disks. Others' disks are not searched for a partition table."""
 
     def fresh(self, array: Array) -> str:
         """Return shell lines that flush and drop the kind's own caches; empty: it has none."""
@@ -406,30 +386,16 @@ class FaultKind(Protocol):
     between the two, and again when md is idle.
     """
 
-    @property
-    @abstractmethod
-    def parameters(self) -> type[Model]:
-        """Its parameters; unknown ones are refused."""
-
-    @property
-    def metrics(self) -> Sequence[Metric]:
-        """Every metric that ``parse`` may return, apart from those of all faults."""
-        return ()
-
-    @property
-    def cuts(self) -> bool:
-        """Whether the guest ends, and with it the running workload."""
-        return False
-
-    @property
-    def unplugs(self) -> bool:
-        """Whether it unplugs its ``disk`` from the guest."""
-        return False
-
-    @property
-    def plugs(self) -> bool:
-        """Whether it plugs its ``disk`` into the guest and the array again."""
-        return False
+    parameters: ClassVar[type[Model]]
+    """Its parameters; unknown ones are refused."""
+    metrics: ClassVar[Sequence[Metric]] = ()
+    """Every metric that ``parse`` may return, apart from those of all faults."""
+    cuts: ClassVar[bool] = False
+    """Whether the guest ends, and with it the running workload."""
+    unplugs: ClassVar[bool] = False
+    """Whether it unplugs its ``disk`` from the guest."""
+    plugs: ClassVar[bool] = False
+    """Whether it plugs its ``disk`` into the guest and the array again."""
 
     def waits(self, parameters: Any) -> bool:
         """Whether what follows waits until md is idle."""

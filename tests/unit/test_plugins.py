@@ -82,6 +82,8 @@ def test_a_plug_in_has_the_members_of_its_protocol(package: str, path: Path) -> 
     contract = getattr(model, protocol)
     assert contract.__abstractmethods__
     members = [m for m in vars(contract) if not m.startswith("_")]
+    attributes = contract.__annotations__
+    assert not [name for name in attributes if not hasattr(plugin, name)]
     for member in members:
         own = next((c for c in type(plugin).__mro__ if member in vars(c)), None)
         assert own is not None, member

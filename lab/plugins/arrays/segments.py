@@ -42,10 +42,7 @@ it closes it. fio opens it to get its size, so these reads would overlap fio's f
 class Segments(ArrayKind):
     """One volume over several arrays on the same disks."""
 
-    @property
-    @override
-    def partitions(self) -> bool:
-        return True
+    partitions = True
 
     @override
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:

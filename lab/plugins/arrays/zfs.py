@@ -41,15 +41,8 @@ RESERVED: Final = re.compile(r"(mirror|raidz|draid|spare|log|cache|special|dedup
 class Zfs(ArrayKind):
     """A pool of OpenZFS."""
 
-    @property
-    @override
-    def filesystem(self) -> str | None:
-        return "zfs"
-
-    @property
-    @override
-    def partitions(self) -> bool:
-        return True
+    filesystem = "zfs"
+    partitions = True
 
     @override
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:

@@ -204,10 +204,7 @@ def drive_of(disk: Disk) -> HardDrive:
 class HardDisk(DiskModel):
     """A modelled hard disk."""
 
-    @property
-    @override
-    def plain(self) -> bool:
-        return False
+    plain = False
 
     @override
     def problems(self, disk: Disk) -> Iterable[Problem]:

@@ -131,10 +131,7 @@ def drive_of(disk: Disk) -> SolidStateDrive:
 class SolidState(DiskModel):
     """A modelled solid-state disk."""
 
-    @property
-    @override
-    def plain(self) -> bool:
-        return False
+    plain = False
 
     @override
     def problems(self, disk: Disk) -> Iterable[Problem]:

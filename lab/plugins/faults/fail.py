@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from lab.core.base import Model
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
@@ -29,10 +28,7 @@ class FailParameters(Stable):
 class Fail(FaultKind):
     """``mdadm --fail``, and ``--remove``; ``zpool offline -f``, and ``zpool replace``."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return FailParameters
+    parameters = FailParameters
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:

@@ -7,13 +7,13 @@ start of the members' data, so no backup file is needed (``mdadm(8)``, ``--backu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from lab.core.base import KEPT, Model, Size
+from lab.core.base import KEPT, Size
 from lab.core.stable import Stable, named
 from lab.core.units import KIB
 from lab.md.facts.grow import Change, Log, RefusedError, changed
@@ -22,7 +22,6 @@ from lab.md.facts.option_rules import journal_disk
 from lab.md.facts.sizes import disks_aside, geometry_of, without_disks_aside
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
-from lab.model.result.measurement import Metric
 from lab.model.scenario.claim import Share
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import RESHAPED, array_problems, find, reshaped
@@ -92,15 +91,8 @@ class GrowParameters(Stable):
 class Grow(FaultKind):
     """``mdadm --grow``."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return GrowParameters
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return RESHAPED
+    parameters = GrowParameters
+    metrics = RESHAPED
 
     @override
     def waits(self, parameters: Any) -> bool:

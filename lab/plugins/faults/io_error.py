@@ -7,17 +7,16 @@ EIO, so the disk must be a modelled one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 from typing_extensions import override
 
-from lab.core.base import Model, Size
+from lab.core.base import Size
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import AskServer, Step
 from lab.model.plugin import FaultKind, Problem, Scene, checked
-from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import (
     Position,
@@ -55,15 +54,8 @@ class IoErrorParameters(Stable):
 class IoError(FaultKind):
     """The disk server replies EIO for the range."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return IoErrorParameters
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return (counted("corrected"),)
+    parameters = IoErrorParameters
+    metrics = (counted("corrected"),)
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:

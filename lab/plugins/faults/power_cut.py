@@ -12,18 +12,16 @@ superblocks have (``raid5.c: raid5_run``, ``reshape_position``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
-from lab.core.base import Model
 from lab.core.stable import Stable, named
 from lab.core.units import KIB
 from lab.md.steps.verify import dirty_bits_script
 from lab.model.execution.procedure import PowerCycle, Step, words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
-from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import (
     RESHAPED,
@@ -65,27 +63,16 @@ class PowerCutParameters(Stable):
 class PowerCut(FaultKind):
     """SIGKILL of QEMU, then a boot."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return PowerCutParameters
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return (
-            counted("dirty_bits"),
-            counted("assembled", better="higher"),
-            counted("forced"),
-            counted("cache_lost_bytes", "B"),
-            counted("reshaped_bytes", "B"),
-            *RESHAPED,
-        )
-
-    @property
-    @override
-    def cuts(self) -> bool:
-        return True
+    parameters = PowerCutParameters
+    metrics = (
+        counted("dirty_bits"),
+        counted("assembled", better="higher"),
+        counted("forced"),
+        counted("cache_lost_bytes", "B"),
+        counted("reshaped_bytes", "B"),
+        *RESHAPED,
+    )
+    cuts = True
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:

@@ -6,16 +6,14 @@ and remove the member (``udev-md-raid-assembly.rules``: ``mdadm -If``), even if 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from lab.core.base import Model
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import Step, UnplugDisk
 from lab.model.plugin import FaultKind, Problem, Scene, checked
-from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import (
     Position,
@@ -39,20 +37,9 @@ class PullParameters(Stable):
 class Pull(FaultKind):
     """The device disappears with its requests in flight."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return PullParameters
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return (counted("noticed", better="higher"),)
-
-    @property
-    @override
-    def unplugs(self) -> bool:
-        return True
+    parameters = PullParameters
+    metrics = (counted("noticed", better="higher"),)
+    unplugs = True
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:

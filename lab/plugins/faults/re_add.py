@@ -6,16 +6,14 @@ disk as the former member (``Manage.c: attempt_re_add``; ``md.c: md_add_new_disk
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
-from lab.core.base import Model
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import AttachDisk, Step, words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
-from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import (
     Position,
@@ -46,20 +44,9 @@ class ReAddParameters(Stable):
 class ReAdd(FaultKind):
     """``mdadm --re-add``."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return ReAddParameters
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return (counted("re_added", better="higher"),)
-
-    @property
-    @override
-    def plugs(self) -> bool:
-        return True
+    parameters = ReAddParameters
+    metrics = (counted("re_added", better="higher"),)
+    plugs = True
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:

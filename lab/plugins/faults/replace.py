@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from pydantic import Field
 from typing_extensions import override
 
-from lab.core.base import Model
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
@@ -33,10 +32,7 @@ class ReplaceParameters(Stable):
 class Replace(FaultKind):
     """``mdadm --replace --with``, or ``zpool replace``."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return ReplaceParameters
+    parameters = ReplaceParameters
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from pydantic import ValidationInfo, field_validator
 from typing_extensions import override
 
-from lab.core.base import Model, Size
+from lab.core.base import Size
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import AskServer, GuestCommand, SpoilDisk, Step, words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
@@ -57,10 +57,7 @@ class RotParameters(Stable):
 class Rot(FaultKind):
     """Stop the array, change bytes, and assemble it again."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return RotParameters
+    parameters = RotParameters
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from typing_extensions import override
 
-from lab.core.base import Model, Rate, Seconds
+from lab.core.base import Rate, Seconds
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import AskServer, Step
 from lab.model.plugin import FaultKind, Problem, Scene, checked
@@ -48,10 +48,7 @@ class SlowParameters(Stable):
 class Slow(FaultKind):
     """Lower limits, or a stall."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return SlowParameters
+    parameters = SlowParameters
 
     @override
     def throttle(self, parameters: Any, given: Throttle) -> Throttle:

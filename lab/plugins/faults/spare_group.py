@@ -10,18 +10,16 @@ those of the cell's array.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
-from lab.core.base import Model
 from lab.core.stable import Stable, named
 from lab.md.facts.sizes import disks_aside
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
-from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import (
     Position,
@@ -59,19 +57,12 @@ class SpareGroupParameters(Stable):
 class SpareGroup(FaultKind):
     """``spare-group`` in ``mdadm.conf``, and ``mdadm --monitor``."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return SpareGroupParameters
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return (
-            counted("moved", better="higher"),
-            counted("second_spares", better="higher"),
-            counted("second_degraded"),
-        )
+    parameters = SpareGroupParameters
+    metrics = (
+        counted("moved", better="higher"),
+        counted("second_spares", better="higher"),
+        counted("second_degraded"),
+    )
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:

@@ -6,15 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
 
 from typing_extensions import override
 
-from lab.core.base import Model
 from lab.core.stable import Stable, named
 from lab.model.plugin import FaultKind, Problem, Scene, checked
-from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import array_problems, counted, find, mismatches, number
 
@@ -30,15 +28,8 @@ class SyncActionParameters(Stable):
 class SyncAction(FaultKind):
     """A write to ``sync_action``."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return SyncActionParameters
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return (counted("action_mismatch_cnt", "sectors"),)
+    parameters = SyncActionParameters
+    metrics = (counted("action_mismatch_cnt", "sectors"),)
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:

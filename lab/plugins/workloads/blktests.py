@@ -24,10 +24,8 @@ from typing import Any, ClassVar, Final
 from pydantic import Field, field_validator
 from typing_extensions import override
 
-from lab.core.base import Model
 from lab.core.stable import named
 from lab.model.plugin import WorkloadTool, checked
-from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Ending, Named, Suite, SuiteParameters, Tested
 from lab.plugins.workloads._suites import (
@@ -102,21 +100,9 @@ class BlktestsParameters(SuiteParameters):
 class Blktests(WorkloadTool, Suite):
     """Number of blktests' tests by result; each test has a result of its own."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return BlktestsParameters
-
-    @property
-    @override
-    def programs(self) -> Sequence[str]:
-        # Tests check for other programs themselves, and are skipped without them.
-        return ("bash", "python3")
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return ENDED
+    parameters = BlktestsParameters
+    programs = ("bash", "python3")
+    metrics = ENDED
 
     @override
     def marks(self, parameters: Any) -> Sequence[str]:

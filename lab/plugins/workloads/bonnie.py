@@ -130,24 +130,15 @@ def longest(test: str) -> Metric:
     return Metric(name=f"{words_.get(test, test)}_max_latency", unit="s", better="lower")
 
 
+_TESTS: Final = (*BLOCKS, *CHARACTERS, *SEEKS, *FILES)
+
+
 class Bonnie(WorkloadTool):
     """Rates and longest operations, from bonnie++'s CSV."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return BonnieParameters
-
-    @property
-    @override
-    def programs(self) -> Sequence[str]:
-        return ("bonnie++",)
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        tests = (*BLOCKS, *CHARACTERS, *SEEKS, *FILES)
-        return (*(metric(test) for test in tests), *(longest(test) for test in tests))
+    parameters = BonnieParameters
+    programs = ("bonnie++",)
+    metrics = (*map(metric, _TESTS), *map(longest, _TESTS))
 
     @override
     def script(self, parameters: Any, target: str) -> str:

@@ -161,39 +161,22 @@ class _Told(BaseModel):
 class Command(WorkloadTool):
     """Exit status, duration, and the values that it prints."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return CommandParameters
-
-    @property
-    @override
-    def programs(self) -> Sequence[str]:
-        return ("python3",)
+    parameters = CommandParameters
+    programs = ("python3",)
 
     @override
     def needs(self, parameters: Any) -> Sequence[str]:
         return (*self.programs, *checked(CommandParameters, parameters).needs)
 
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return (SECONDS, STATUS)
+    metrics = (SECONDS, STATUS)
 
     @override
     def measures(self, parameters: Any) -> Sequence[Metric]:
         printed = checked(CommandParameters, parameters).metrics
         return (*self.metrics, *(_metric(name, one) for name, one in printed.items()))
 
-    @property
-    @override
-    def files(self) -> Mapping[str, str]:
-        return {"script_file": "script"}
-
-    @property
-    @override
-    def any_disks(self) -> bool:
-        return True
+    files = {"script_file": "script"}
+    any_disks = True
 
     @override
     def script(self, parameters: Any, target: str) -> str:

@@ -7,19 +7,18 @@ direction: ``of: "{target}"`` writes, ``if: "{target}"`` reads.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
 
-from lab.core.base import Model, Size
+from lab.core.base import Size
 from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.core.wording import choice
 from lab.model.execution.procedure import words
 from lab.model.plugin import Reaching, Stream, WorkloadTool, checked
-from lab.model.result.measurement import SECONDS, THROUGHPUT, Metric
+from lab.model.result.measurement import SECONDS, THROUGHPUT
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads._shared import TARGET
 
@@ -115,20 +114,9 @@ def bytes_moved(parameters: DdParameters) -> int | None:
 class Dd(WorkloadTool, Reaching):
     """Throughput from dd's bytes and seconds, which are more precise than its own rate."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return DdParameters
-
-    @property
-    @override
-    def programs(self) -> Sequence[str]:
-        return ("dd",)
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return (THROUGHPUT, SECONDS)
+    parameters = DdParameters
+    programs = ("dd",)
+    metrics = (THROUGHPUT, SECONDS)
 
     @override
     def end(self, parameters: Any) -> tuple[str, int] | None:

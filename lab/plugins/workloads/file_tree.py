@@ -8,7 +8,6 @@ Everything that is read is compared with what was written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -89,21 +88,12 @@ class _Report(BaseModel):
 class FileTree(WorkloadTool):
     """Seconds of each phase."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return FileTreeParameters
-
-    @property
-    @override
-    def programs(self) -> Sequence[str]:
-        return ("python3", "tar", "rm")
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        each = (Metric(name=f"{phase}_seconds", unit="s", better="lower") for phase in PHASES)
-        return (SECONDS, *each)
+    parameters = FileTreeParameters
+    programs = ("python3", "tar", "rm")
+    metrics = (
+        SECONDS,
+        *(Metric(name=f"{phase}_seconds", unit="s", better="lower") for phase in PHASES),
+    )
 
     @override
     def script(self, parameters: Any, target: str) -> str:

@@ -245,20 +245,9 @@ def _check(options: Mapping[str, Value]) -> None:
 class Fio(WorkloadTool):
     """fio's report, in bytes, operations and seconds."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return FioParameters
-
-    @property
-    @override
-    def programs(self) -> Sequence[str]:
-        return ("fio",)
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return METRICS
+    parameters = FioParameters
+    programs = ("fio",)
+    metrics = METRICS
 
     @override
     def measures(self, parameters: Any) -> Sequence[Metric]:
@@ -272,10 +261,7 @@ class Fio(WorkloadTool):
             if metric.name not in (FIRST_ROUND, STEADY_ROUND)
         )
 
-    @property
-    @override
-    def files(self) -> Mapping[str, str]:
-        return {"job_file": "job"}
+    files = {"job_file": "job"}
 
     @override
     def script(self, parameters: Any, target: str) -> str:

@@ -9,7 +9,6 @@ After a fault during or after the workload, every block is read and compared. Th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
@@ -20,7 +19,7 @@ from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.core.units import is_digits
 from lab.model.plugin import Keeper, Kept, Reaching, WorkloadTool, checked
-from lab.model.result.measurement import IOPS, SECONDS, Metric
+from lab.model.result.measurement import IOPS, SECONDS
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.guest_programs._source import command
 
@@ -93,20 +92,9 @@ class _Found(BaseModel):
 class Ledger(WorkloadTool, Keeper, Reaching):
     """Durable writes that are verified after faults."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return LedgerParameters
-
-    @property
-    @override
-    def programs(self) -> Sequence[str]:
-        return ("python3",)
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return (SECONDS, IOPS)
+    parameters = LedgerParameters
+    programs = ("python3",)
+    metrics = (SECONDS, IOPS)
 
     @override
     def end(self, parameters: Any) -> tuple[str, int] | None:

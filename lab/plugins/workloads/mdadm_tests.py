@@ -19,11 +19,9 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from lab.core.base import Model
 from lab.core.stable import named
 from lab.model.execution.procedure import words
 from lab.model.plugin import WorkloadTool, checked
-from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Ending, Named, Suite, SuiteParameters, Tested
 from lab.plugins.workloads._suites import (
@@ -89,21 +87,9 @@ class MdadmTestsParameters(SuiteParameters):
 class MdadmTests(WorkloadTool, Suite):
     """Number of mdadm's tests by result; each test has a result of its own."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return MdadmTestsParameters
-
-    @property
-    @override
-    def programs(self) -> Sequence[str]:
-        # The suite itself names other missing programs.
-        return ("bash", "losetup", "mdadm", "mke2fs", "python3")
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return ENDED
+    parameters = MdadmTestsParameters
+    programs = ("bash", "losetup", "mdadm", "mke2fs", "python3")
+    metrics = ENDED
 
     @override
     def marks(self, parameters: Any) -> Sequence[str]:

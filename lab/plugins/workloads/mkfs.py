@@ -7,18 +7,16 @@ discard: ``options: [-E, "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ValidationError, field_validator
 from typing_extensions import override
 
-from lab.core.base import Model
 from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, WorkloadTool, checked
-from lab.model.result.measurement import SECONDS, Metric
+from lab.model.result.measurement import SECONDS
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.guest_programs._source import command
 
@@ -51,21 +49,9 @@ class _Timed(BaseModel):
 class Mkfs(WorkloadTool):
     """Seconds of one mkfs."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return MkfsParameters
-
-    @property
-    @override
-    def programs(self) -> Sequence[str]:
-        # The list cannot depend on the parameters, so it has no mkfs.TYPE.
-        return ("python3", "wipefs", "blkid")
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return (SECONDS,)
+    parameters = MkfsParameters
+    programs = ("python3", "wipefs", "blkid")
+    metrics = (SECONDS,)
 
     @override
     def script(self, parameters: Any, target: str) -> str:

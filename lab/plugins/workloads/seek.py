@@ -12,7 +12,6 @@ On a file system the target is a file: give its ``size``, and fio writes it befo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -23,7 +22,7 @@ from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, WorkloadTool, checked
-from lab.model.result.measurement import IOPS, LATENCY, SECONDS, THROUGHPUT, Metric
+from lab.model.result.measurement import IOPS, LATENCY, SECONDS, THROUGHPUT
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads._shared import TARGET, aimed
 
@@ -90,20 +89,9 @@ class _Report(BaseModel):
 class Seek(WorkloadTool):
     """Random requests per second, one at a time."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return SeekParameters
-
-    @property
-    @override
-    def programs(self) -> Sequence[str]:
-        return ("fio",)
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return (IOPS, THROUGHPUT, LATENCY, SECONDS)
+    parameters = SeekParameters
+    programs = ("fio",)
+    metrics = (IOPS, THROUGHPUT, LATENCY, SECONDS)
 
     @override
     def script(self, parameters: Any, target: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, Field, field_validator
 from typing_extensions import override
 
-from lab.core.base import Model, Size
+from lab.core.base import Size
 from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.model.plugin import Stream, WorkloadTool, checked
@@ -72,20 +71,9 @@ class _Report(BaseModel):
 class Space(WorkloadTool):
     """Bytes in use, independent of throttles and of the host's speed."""
 
-    @property
-    @override
-    def parameters(self) -> type[Model]:
-        return SpaceParameters
-
-    @property
-    @override
-    def programs(self) -> Sequence[str]:
-        return ("python3",)
-
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        return (USED, USED_TOTAL, ALLOCATED, SECONDS)
+    parameters = SpaceParameters
+    programs = ("python3",)
+    metrics = (USED, USED_TOTAL, ALLOCATED, SECONDS)
 
     @override
     def script(self, parameters: Any, target: str) -> str:
