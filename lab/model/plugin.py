@@ -10,9 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar, runtime_checkable
-
-from pydantic import BaseModel
+from typing import Any, ClassVar, Final, Literal, Protocol, runtime_checkable
 
 from lab.core.base import Model
 from lab.core.steady_state import Window
@@ -24,17 +22,8 @@ from lab.model.scenario.drive import HardDrive, SolidStateDrive
 from lab.model.scenario.fault import Fault
 from lab.model.scenario.outputs import Outputs
 
-P = TypeVar("P", bound=BaseModel)
-
 MOUNT: Final = "/mnt/bench"
 """Mount point of the file system in the guest."""
-
-
-def checked(kind: type[P], parameters: object) -> P:
-    """Return a plug-in's parameters with their own type; ``TypeError``: they belong to another."""
-    if not isinstance(parameters, kind):
-        raise TypeError(f"expected {kind.__name__}, found {type(parameters).__name__}")
-    return parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,13 @@ there is one."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
-from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene
 from lab.plugins.faults import _pools
 from lab.plugins.faults._shared import Position, array_problems, disk, disk_problems
 
@@ -31,8 +31,7 @@ class Fail(FaultKind):
     parameters = FailParameters
 
     @override
-    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        p = checked(FailParameters, parameters)
+    def problems(self, p: FailParameters, scene: Scene) -> Iterable[Problem]:
         if not _pools.is_pool(scene):
             yield from array_problems(scene)
         else:
@@ -42,9 +41,8 @@ class Fail(FaultKind):
         yield from disk_problems(scene, p.disk)
 
     @override
-    def script(self, parameters: Any, scene: Scene) -> str:
+    def script(self, p: FailParameters, scene: Scene) -> str:
         # md releases a failed member only when its requests have ended, so removal is retried.
-        p = checked(FailParameters, parameters)
         path = disk(scene, p.disk).path
         if _pools.is_pool(scene):
             script = words("zpool", "offline", "-f", scene.array.name, path) + " 2>&1\n"

@@ -21,7 +21,7 @@ from lab.md.facts.grow import shape_of as shape_before
 from lab.md.facts.option_rules import journal_disk
 from lab.md.facts.sizes import disks_aside, geometry_of, without_disks_aside
 from lab.model.execution.procedure import words
-from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene
 from lab.model.scenario.claim import Share
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import RESHAPED, array_problems, find, reshaped
@@ -95,13 +95,11 @@ class Grow(FaultKind):
     metrics = RESHAPED
 
     @override
-    def waits(self, parameters: Any) -> bool:
-        p = checked(GrowParameters, parameters)
+    def waits(self, p: GrowParameters) -> bool:
         return p.wait and p.until is None
 
     @override
-    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        p = checked(GrowParameters, parameters)
+    def problems(self, p: GrowParameters, scene: Scene) -> Iterable[Problem]:
         yield from array_problems(scene)
         disks = len(scene.disks) - len(disks_aside(scene.array))
         if p.raid_devices is not None and p.raid_devices > disks:
@@ -131,8 +129,7 @@ class Grow(FaultKind):
             )
 
     @override
-    def script(self, parameters: Any, scene: Scene) -> str:
-        p = checked(GrowParameters, parameters)
+    def script(self, p: GrowParameters, scene: Scene) -> str:
         options = []
         if p.level is not None:
             options.append(f"--level={p.level}")

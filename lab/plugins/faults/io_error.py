@@ -16,7 +16,7 @@ from typing_extensions import override
 from lab.core.base import Size
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import AskServer, Step
-from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import (
     Position,
@@ -58,8 +58,7 @@ class IoError(FaultKind):
     metrics = (counted("corrected"),)
 
     @override
-    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        p = checked(IoErrorParameters, parameters)
+    def problems(self, p: IoErrorParameters, scene: Scene) -> Iterable[Problem]:
         yield from disk_problems(scene, p.disk)
         yield from moved_problems(scene)
         if p.disk > len(scene.disks):
@@ -86,8 +85,7 @@ class IoError(FaultKind):
             )
 
     @override
-    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        p = checked(IoErrorParameters, parameters)
+    def steps(self, p: IoErrorParameters, scene: Scene) -> tuple[Step, ...]:
         broken = disk(scene, p.disk)
         times = "" if p.times is None else f" {p.times}"
         return (

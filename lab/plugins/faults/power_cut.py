@@ -21,7 +21,7 @@ from lab.core.stable import Stable, named
 from lab.core.units import KIB
 from lab.md.steps.verify import dirty_bits_script
 from lab.model.execution.procedure import PowerCycle, Step, words
-from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import (
     RESHAPED,
@@ -75,8 +75,7 @@ class PowerCut(FaultKind):
     cuts = True
 
     @override
-    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        p = checked(PowerCutParameters, parameters)
+    def problems(self, p: PowerCutParameters, scene: Scene) -> Iterable[Problem]:
         if scene.device and scene.array.kind != "md":
             yield Problem(
                 key="fault",
@@ -92,12 +91,8 @@ class PowerCut(FaultKind):
             )
 
     @override
-    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        lose = (
-            tuple(d.control for d in scene.disks)
-            if checked(PowerCutParameters, parameters).lose_cache
-            else ()
-        )
+    def steps(self, p: PowerCutParameters, scene: Scene) -> tuple[Step, ...]:
+        lose = tuple(d.control for d in scene.disks) if p.lose_cache else ()
         gone = unplugged(scene)
         return (
             PowerCycle(lose=lose, capture=f"{scene.tag}.power"),
@@ -106,10 +101,10 @@ class PowerCut(FaultKind):
         )
 
     @override
-    def script(self, parameters: Any, scene: Scene) -> str:
+    def script(self, p: PowerCutParameters, scene: Scene) -> str:
         if not scene.device:
             return scene.mount
-        p, gone = checked(PowerCutParameters, parameters), unplugged(scene)
+        gone = unplugged(scene)
         command = assemble(scene, gone)
         first = next(disk(scene, n).path for n in members(scene) if n not in gone)
         bits = dirty_bits_script(scene.array, [first])

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import Step, UnplugDisk
-from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import (
     Position,
@@ -42,13 +42,13 @@ class Pull(FaultKind):
     unplugs = True
 
     @override
-    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
+    def problems(self, p: PullParameters, scene: Scene) -> Iterable[Problem]:
         yield from array_problems(scene)
-        yield from disk_problems(scene, checked(PullParameters, parameters).disk)
+        yield from disk_problems(scene, p.disk)
 
     @override
-    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        pulled = disk(scene, checked(PullParameters, parameters).disk)
+    def steps(self, p: PullParameters, scene: Scene) -> tuple[Step, ...]:
+        pulled = disk(scene, p.disk)
         return (UnplugDisk(serial=pulled.serial, xml=pulled.xml),)
 
     @override

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import AttachDisk, Step, words
-from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import (
     Position,
@@ -49,14 +49,12 @@ class ReAdd(FaultKind):
     plugs = True
 
     @override
-    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
+    def problems(self, p: ReAddParameters, scene: Scene) -> Iterable[Problem]:
         yield from array_problems(scene)
-        p = checked(ReAddParameters, parameters)
         yield from disk_problems(scene, p.disk, unplugged_too=True)
 
     @override
-    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        p = checked(ReAddParameters, parameters)
+    def steps(self, p: ReAddParameters, scene: Scene) -> tuple[Step, ...]:
         if p.disk not in unplugged(scene):
             return ()
         back = disk(scene, p.disk)
@@ -69,9 +67,8 @@ class ReAdd(FaultKind):
         )
 
     @override
-    def script(self, parameters: Any, scene: Scene) -> str:
+    def script(self, p: ReAddParameters, scene: Scene) -> str:
         # Its failed or detached entry in the array must be removed first.
-        p = checked(ReAddParameters, parameters)
         path = disk(scene, p.disk).path
         lines = [
             *(f"mdadm {scene.device} --remove {which} 2>&1 || true" for which in _LEFT),

@@ -7,14 +7,14 @@ md copies from the member itself, and drops it when the copy is complete (``mdad
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 from typing_extensions import override
 
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
-from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene
 from lab.plugins.faults import _pools
 from lab.plugins.faults._shared import Position, array_problems, disk, disk_problems
 
@@ -35,8 +35,7 @@ class Replace(FaultKind):
     parameters = ReplaceParameters
 
     @override
-    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        p = checked(ReplaceParameters, parameters)
+    def problems(self, p: ReplaceParameters, scene: Scene) -> Iterable[Problem]:
         pool = _pools.is_pool(scene)
         yield from _pools.pool_problems(scene, p.disk) if pool else array_problems(scene)
         yield from disk_problems(scene, p.disk)
@@ -56,8 +55,7 @@ class Replace(FaultKind):
             )
 
     @override
-    def script(self, parameters: Any, scene: Scene) -> str:
-        p = checked(ReplaceParameters, parameters)
+    def script(self, p: ReplaceParameters, scene: Scene) -> str:
         if _pools.is_pool(scene):
             return _pools.replace(scene, p.disk, p.with_) + " 2>&1\n"
         old, new = disk(scene, p.disk).path, disk(scene, p.with_).path

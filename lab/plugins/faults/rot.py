@@ -17,7 +17,7 @@ from typing_extensions import override
 from lab.core.base import Size
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import AskServer, GuestCommand, SpoilDisk, Step, words
-from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene
 from lab.plugins.faults._shared import (
     Position,
     array_problems,
@@ -60,8 +60,7 @@ class Rot(FaultKind):
     parameters = RotParameters
 
     @override
-    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        p = checked(RotParameters, parameters)
+    def problems(self, p: RotParameters, scene: Scene) -> Iterable[Problem]:
         yield from array_problems(scene)
         yield from disk_problems(scene, p.disk)
         yield from moved_problems(scene)
@@ -85,9 +84,8 @@ class Rot(FaultKind):
             )
 
     @override
-    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
+    def steps(self, p: RotParameters, scene: Scene) -> tuple[Step, ...]:
         # Stop the array first, so that the guest caches no copy of the bytes.
-        p = checked(RotParameters, parameters)
         rotten, first = disk(scene, p.disk), geometry(scene).data_offset + p.offset
         stop = GuestCommand(
             label=f"stop {scene.device}",

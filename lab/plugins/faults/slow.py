@@ -7,7 +7,7 @@ changes while the guest runs; a modelled disk stalls.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 from typing_extensions import override
@@ -15,7 +15,7 @@ from typing_extensions import override
 from lab.core.base import Rate, Seconds
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import AskServer, Step
-from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene
 from lab.model.scenario.document import Throttle
 from lab.plugins.faults._shared import Position, disk, disk_problems, limits_of, limits_step, served
 
@@ -51,13 +51,11 @@ class Slow(FaultKind):
     parameters = SlowParameters
 
     @override
-    def throttle(self, parameters: Any, given: Throttle) -> Throttle:
-        p = checked(SlowParameters, parameters)
+    def throttle(self, p: SlowParameters, given: Throttle) -> Throttle:
         return Throttle(**p.model_dump(exclude={"disk", "stall"})) if p.limits else given
 
     @override
-    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        p = checked(SlowParameters, parameters)
+    def problems(self, p: SlowParameters, scene: Scene) -> Iterable[Problem]:
         yield from disk_problems(scene, p.disk, member=False)
         if p.disk > len(scene.disks):
             return
@@ -98,8 +96,7 @@ class Slow(FaultKind):
                 )
 
     @override
-    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        p = checked(SlowParameters, parameters)
+    def steps(self, p: SlowParameters, scene: Scene) -> tuple[Step, ...]:
         if p.stall is None:
             return (limits_step(scene, p.disk, p.limits),)
         stalled = disk(scene, p.disk)

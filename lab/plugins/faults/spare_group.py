@@ -19,7 +19,7 @@ from typing_extensions import override
 from lab.core.stable import Stable, named
 from lab.md.facts.sizes import disks_aside
 from lab.model.execution.procedure import words
-from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import (
     Position,
@@ -65,9 +65,8 @@ class SpareGroup(FaultKind):
     )
 
     @override
-    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
+    def problems(self, p: SpareGroupParameters, scene: Scene) -> Iterable[Problem]:
         yield from array_problems(scene)
-        p = checked(SpareGroupParameters, parameters)
         yield from disk_problems(scene, p.disk)
         if scene.array.spares:
             yield Problem(
@@ -97,8 +96,7 @@ class SpareGroup(FaultKind):
                 )
 
     @override
-    def script(self, parameters: Any, scene: Scene) -> str:
-        p = checked(SpareGroupParameters, parameters)
+    def script(self, p: SpareGroupParameters, scene: Scene) -> str:
         paths = [disk(scene, position).path for position in p.second]
         create = words(
             *("mdadm", "--create", _SECOND, "--run", "--level=1", "--assume-clean"),

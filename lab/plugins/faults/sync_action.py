@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from typing_extensions import override
 
 from lab.core.stable import Stable, named
-from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults._shared import array_problems, counted, find, mismatches, number
 
@@ -36,8 +36,8 @@ class SyncAction(FaultKind):
         yield from array_problems(scene)
 
     @override
-    def script(self, parameters: Any, scene: Scene) -> str:
-        action = checked(SyncActionParameters, parameters).action
+    def script(self, p: SyncActionParameters, scene: Scene) -> str:
+        action = p.action
         return f"{find(scene.device)}echo {action} > $md/sync_action\n"
 
     @override

@@ -25,7 +25,7 @@ from pydantic import Field, field_validator
 from typing_extensions import override
 
 from lab.core.stable import named
-from lab.model.plugin import WorkloadTool, checked
+from lab.model.plugin import WorkloadTool
 from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Ending, Named, Suite, SuiteParameters, Tested
 from lab.plugins.workloads._suites import (
@@ -105,23 +105,19 @@ class Blktests(WorkloadTool, Suite):
     metrics = ENDED
 
     @override
-    def marks(self, parameters: Any) -> Sequence[str]:
-        checked(BlktestsParameters, parameters)
+    def marks(self, p: BlktestsParameters) -> Sequence[str]:
         return ("check", "common/rc")
 
     @override
-    def named(self, parameters: Any) -> Named:
-        p = checked(BlktestsParameters, parameters)
+    def named(self, p: BlktestsParameters) -> Named:
         return Named(folder=_CALL.folder, find=_CALL.find, tests=p.tests)
 
     @override
-    def listing(self, parameters: Any) -> str:
-        p = checked(BlktestsParameters, parameters)
+    def listing(self, p: BlktestsParameters) -> str:
         return suite_command("list", p, p.tests, _CALL)
 
     @override
-    def script(self, parameters: Any, target: str) -> str:
-        p = checked(BlktestsParameters, parameters)
+    def script(self, p: BlktestsParameters, target: str) -> str:
         groups = sorted({test.partition("/")[0] for test in p.tests})
         together = [f'  TEST_CASE_DEV_ARRAY[{g}/]="${{TEST_DEVS[*]}}"\n' for g in groups]
         return (
@@ -139,10 +135,9 @@ class Blktests(WorkloadTool, Suite):
         return counted("blktests", suite_output(outputs.stdout), tests)
 
     @override
-    def endings(self, parameters: Any, listed_: str, outputs: Outputs) -> tuple[Tested, ...]:
+    def endings(self, p: BlktestsParameters, listed_: str, outputs: Outputs) -> tuple[Tested, ...]:
         # A line about a group counts for each of its tests. If the suite stopped during a test,
         # some disks of that test may be missing.
-        checked(BlktestsParameters, parameters)
         out = suite_output(outputs.stdout)
         meant = out.tests if out.tests is not None else listed(listed_)
         begun: list[str] = []
@@ -170,8 +165,7 @@ class Blktests(WorkloadTool, Suite):
         return endings(meant, out, begun, found)
 
     @override
-    def destroys(self, parameters: Any) -> bool:
-        checked(BlktestsParameters, parameters)
+    def destroys(self, p: BlktestsParameters) -> bool:
         return True
 
 

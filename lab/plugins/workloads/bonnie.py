@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
@@ -19,7 +19,7 @@ from lab.core.base import Model, Size
 from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
-from lab.model.plugin import Stream, WorkloadTool, checked
+from lab.model.plugin import Stream, WorkloadTool
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads._shared import TARGET, aimed
@@ -141,9 +141,8 @@ class Bonnie(WorkloadTool):
     metrics = (*map(metric, _TESTS), *map(longest, _TESTS))
 
     @override
-    def script(self, parameters: Any, target: str) -> str:
+    def script(self, p: BonnieParameters, target: str) -> str:
         # bonnie++ runs as root only with a user's name; with -q it prints only the CSV.
-        p = checked(BonnieParameters, parameters)
         directory = p.d.replace(TARGET, target)
         file = f"{p.s // MIB}:{p.io_chunk_size}:{p.seeks}:{p.seek_proc_count}" if p.s else "0"
         files = f"{p.n}:{p.max_size}:{p.min_size}:{p.num_dirs}" if p.n else "0"
@@ -173,8 +172,7 @@ class Bonnie(WorkloadTool):
         )
 
     @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        p = checked(BonnieParameters, parameters)
+    def parse(self, p: BonnieParameters, outputs: Outputs) -> dict[str, float]:
         lines = outputs.stdout.strip().splitlines()
         fields = lines[-1].split(",") if lines else []
         if len(fields) < FIELDS or fields[0] != FORMAT:
@@ -204,18 +202,15 @@ class Bonnie(WorkloadTool):
         return found
 
     @override
-    def seeded(self, parameters: Any, seed: int) -> Model:
-        p = checked(BonnieParameters, parameters)
+    def seeded(self, p: BonnieParameters, seed: int) -> Model:
         return p.model_copy(update={"z": p.z + seed - 1})
 
     @override
-    def destroys(self, parameters: Any) -> bool:
-        checked(BonnieParameters, parameters)
+    def destroys(self, p: BonnieParameters) -> bool:
         return False
 
     @override
-    def stream(self, parameters: Any) -> Stream | None:
-        checked(BonnieParameters, parameters)
+    def stream(self, p: BonnieParameters) -> Stream | None:
         return None
 
 

@@ -34,7 +34,7 @@ from lab.core.base import KEPT, Model, Says, Seconds, wrong_key
 from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.core.units import as_yaml
-from lab.model.plugin import WorkloadTool, checked
+from lab.model.plugin import WorkloadTool
 from lab.model.result.measurement import SECONDS, Metric, MetricKind
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.guest_programs._source import command
@@ -165,22 +165,21 @@ class Command(WorkloadTool):
     programs = ("python3",)
 
     @override
-    def needs(self, parameters: Any) -> Sequence[str]:
-        return (*self.programs, *checked(CommandParameters, parameters).needs)
+    def needs(self, p: CommandParameters) -> Sequence[str]:
+        return (*self.programs, *p.needs)
 
     metrics = (SECONDS, STATUS)
 
     @override
-    def measures(self, parameters: Any) -> Sequence[Metric]:
-        printed = checked(CommandParameters, parameters).metrics
+    def measures(self, p: CommandParameters) -> Sequence[Metric]:
+        printed = p.metrics
         return (*self.metrics, *(_metric(name, one) for name, one in printed.items()))
 
     files = {"script_file": "script"}
     any_disks = True
 
     @override
-    def script(self, parameters: Any, target: str) -> str:
-        p = checked(CommandParameters, parameters)
+    def script(self, p: CommandParameters, target: str) -> str:
         argv = [
             word.replace(TARGET, target)
             for given in p.argv
@@ -198,8 +197,7 @@ class Command(WorkloadTool):
         return command("step", arguments) + "\n"
 
     @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        p = checked(CommandParameters, parameters)
+    def parse(self, p: CommandParameters, outputs: Outputs) -> dict[str, float]:
         text, mark, last = outputs.stdout.rpartition(MARK)
         try:
             told = _Told.model_validate_json(last if mark else "")
@@ -221,12 +219,11 @@ class Command(WorkloadTool):
         return found
 
     @override
-    def destroys(self, parameters: Any) -> bool:
-        return not checked(CommandParameters, parameters).reads
+    def destroys(self, p: CommandParameters) -> bool:
+        return not p.reads
 
     @override
-    def seeded(self, parameters: Any, seed: int) -> Model:
-        p = checked(CommandParameters, parameters)
+    def seeded(self, p: CommandParameters, seed: int) -> Model:
         return p.model_copy(update={"seed": p.seed + seed - 1})
 
 

@@ -7,7 +7,7 @@ direction: ``of: "{target}"`` writes, ``if: "{target}"`` reads.
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
@@ -17,7 +17,7 @@ from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.core.wording import choice
 from lab.model.execution.procedure import words
-from lab.model.plugin import Reaching, Stream, WorkloadTool, checked
+from lab.model.plugin import Reaching, Stream, WorkloadTool
 from lab.model.result.measurement import SECONDS, THROUGHPUT
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads._shared import TARGET
@@ -119,17 +119,15 @@ class Dd(WorkloadTool, Reaching):
     metrics = (THROUGHPUT, SECONDS)
 
     @override
-    def end(self, parameters: Any) -> tuple[str, int] | None:
-        p = checked(DdParameters, parameters)
+    def end(self, p: DdParameters) -> tuple[str, int] | None:
         if p.count is None or TARGET not in (p.if_, p.of):
             return None
         before = (p.seek if p.writes else p.skip) or 0
         return "count", (before + p.count) * p.bs
 
     @override
-    def script(self, parameters: Any, target: str) -> str:
+    def script(self, p: DdParameters, target: str) -> str:
         # dd prints its result on stderr, in the C locale.
-        p = checked(DdParameters, parameters)
         operands: dict[str, str | int | None] = {
             "if": (p.if_ or "/dev/urandom").replace(TARGET, target),
             "of": (p.of or "/dev/null").replace(TARGET, target),
@@ -145,13 +143,13 @@ class Dd(WorkloadTool, Reaching):
         return f"LC_ALL=C {words('dd', *given)}\n"
 
     @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
+    def parse(self, p: DdParameters, outputs: Outputs) -> dict[str, float]:
         lines = outputs.stderr.strip().splitlines()
         match = _COPIED.fullmatch(lines[-1].strip()) if lines else None
         if match is None:
             raise ToolError(f"dd's output cannot be read: {outputs.stderr.strip()!r}")
         copied, seconds = int(match["bytes"]), float(match["seconds"])
-        wanted = bytes_moved(checked(DdParameters, parameters))
+        wanted = bytes_moved(p)
         if (wanted is not None and copied < wanted) or copied == 0:
             raise ToolError(
                 f"dd copied {copied} bytes, expected {wanted or 'the whole target'}: "
@@ -164,17 +162,16 @@ class Dd(WorkloadTool, Reaching):
         return {THROUGHPUT.name: copied / seconds, SECONDS.name: seconds}
 
     @override
-    def memory(self, parameters: Any) -> int:
-        return checked(DdParameters, parameters).bs
+    def memory(self, p: DdParameters) -> int:
+        return p.bs
 
     @override
-    def destroys(self, parameters: Any) -> bool:
+    def destroys(self, p: DdParameters) -> bool:
         # A write to a file below the target only adds that file.
-        return checked(DdParameters, parameters).of == TARGET
+        return p.of == TARGET
 
     @override
-    def stream(self, parameters: Any) -> Stream | None:
-        p = checked(DdParameters, parameters)
+    def stream(self, p: DdParameters) -> Stream | None:
         total = bytes_moved(p)
         writes = p.of == TARGET
         flags = (p.oflag if writes else p.iflag) or ""

@@ -8,7 +8,7 @@ Everything that is read is compared with what was written.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 from typing_extensions import override
@@ -16,7 +16,7 @@ from typing_extensions import override
 from lab.core.base import Model, Size
 from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
-from lab.model.plugin import Stream, WorkloadTool, checked
+from lab.model.plugin import Stream, WorkloadTool
 from lab.model.result.measurement import SECONDS, Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads._shared import TARGET, aimed, read_json, small, tree_command
@@ -96,15 +96,13 @@ class FileTree(WorkloadTool):
     )
 
     @override
-    def script(self, parameters: Any, target: str) -> str:
+    def script(self, p: FileTreeParameters, target: str) -> str:
         # One Python program, because starting a process per file would be measured too.
-        p = checked(FileTreeParameters, parameters)
         tree = p.model_dump(exclude={"directory", "phases"})
         return tree_command(p.directory.replace(TARGET, target), p.phases, tree)
 
     @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        p = checked(FileTreeParameters, parameters)
+    def parse(self, p: FileTreeParameters, outputs: Outputs) -> dict[str, float]:
         report = read_json(_Report, "file_tree", outputs)
         if report.files != p.files or tuple(report.phases) != p.phases:
             raise ToolError(
@@ -128,18 +126,15 @@ class FileTree(WorkloadTool):
         return {SECONDS.name: sum(found.values()), **found}
 
     @override
-    def seeded(self, parameters: Any, seed: int) -> Model:
-        p = checked(FileTreeParameters, parameters)
+    def seeded(self, p: FileTreeParameters, seed: int) -> Model:
         return p.model_copy(update={"seed": p.seed + seed - 1})
 
     @override
-    def destroys(self, parameters: Any) -> bool:
-        checked(FileTreeParameters, parameters)
+    def destroys(self, p: FileTreeParameters) -> bool:
         return False
 
     @override
-    def stream(self, parameters: Any) -> Stream | None:
-        checked(FileTreeParameters, parameters)
+    def stream(self, p: FileTreeParameters) -> Stream | None:
         return None
 
 

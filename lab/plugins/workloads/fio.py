@@ -46,7 +46,7 @@ from lab.core.statistics import enough_for
 from lab.core.steady_state import WINDOW, Window, steady_window
 from lab.core.units import is_digits
 from lab.model.execution.procedure import here, words
-from lab.model.plugin import Stream, Trace, WorkloadTool, checked
+from lab.model.plugin import Stream, Trace, WorkloadTool
 from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT, Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.fio_options import names as fio_options
@@ -250,8 +250,8 @@ class Fio(WorkloadTool):
     metrics = METRICS
 
     @override
-    def measures(self, parameters: Any) -> Sequence[Metric]:
-        jobs = checked(FioParameters, parameters).jobs
+    def measures(self, p: FioParameters) -> Sequence[Metric]:
+        jobs = p.jobs
         if len(jobs) < 2:
             return METRICS
         return tuple(
@@ -264,8 +264,7 @@ class Fio(WorkloadTool):
     files = {"job_file": "job"}
 
     @override
-    def script(self, parameters: Any, target: str) -> str:
-        p = checked(FioParameters, parameters)
+    def script(self, p: FioParameters, target: str) -> str:
         options = p.options
         if p.job is not None:
             return _job_script(p.job, options, target)
@@ -295,11 +294,10 @@ class Fio(WorkloadTool):
         )
 
     @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        p = checked(FioParameters, parameters)
+    def parse(self, p: FioParameters, outputs: Outputs) -> dict[str, float]:
         report, _, rest = outputs.stdout.partition(CUT)
         if p.jobs:
-            few = self.too_few(parameters, outputs)
+            few = self.too_few(p, outputs)
             found = _of_jobs(p.jobs, _reports(report, outputs.stderr), outputs.stderr)
             return {name: value for name, value in found.items() if name not in few}
         if any(p.options.get(log) for log in LOGS):
@@ -307,36 +305,33 @@ class Fio(WorkloadTool):
         elif rest:
             raise ToolError("fio's output has unexpected logs")
         each = [_values(p.options, job, outputs.stderr) for job in _jobs(p, report, outputs.stderr)]
-        few = self.too_few(parameters, outputs)
+        few = self.too_few(p, outputs)
         found = each[0] if p.rounds is None else _of_window(each)
         return {name: value for name, value in found.items() if name not in few}
 
-    def too_few(self, parameters: Any, outputs: Outputs) -> Mapping[str, tuple[int, int]]:
+    def too_few(self, p: FioParameters, outputs: Outputs) -> Mapping[str, tuple[int, int]]:
         """Return percentiles that the requests of their direction do not support, in one of the
         rounds that count."""
-        p = checked(FioParameters, parameters)
         if p.jobs:
             return _too_few_of(p.jobs, _reports(outputs.stdout, outputs.stderr))
         jobs = _jobs(p, outputs.stdout.partition(CUT)[0], outputs.stderr)
-        window = self.window(parameters, outputs)
+        window = self.window(p, outputs)
         found: dict[str, tuple[int, int]] = {}
         for job in jobs[window.rounds] if window else jobs:
             for name, few in _too_few(p.options, job).items():
                 found[name] = min(few, found.get(name, few))
         return found
 
-    def window(self, parameters: Any, outputs: Outputs) -> Window | None:
+    def window(self, p: FioParameters, outputs: Outputs) -> Window | None:
         """Return the rounds that count; ``None``: there are no rounds."""
-        p = checked(FioParameters, parameters)
         if p.rounds is None:
             return None
         jobs = _jobs(p, outputs.stdout, outputs.stderr)
         return _window([_values(p.options, job, outputs.stderr) for job in jobs])
 
-    def series(self, parameters: Any, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
+    def series(self, p: FioParameters, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
         """Return bytes per second of all jobs from ``write_bw_log``, else operations per second
         from ``write_iops_log``; with rounds each round's operations per second."""
-        p = checked(FioParameters, parameters)
         options = p.options
         if p.rounds is not None:
             return _of_rounds(p, outputs)
@@ -348,9 +343,8 @@ class Fio(WorkloadTool):
         return _traced(found.values(), kinds[0], int(span) if isinstance(span, int) else 0)
 
     @override
-    def seeded(self, parameters: Any, seed: int) -> Model:
+    def seeded(self, p: FioParameters, seed: int) -> Model:
         # fio 3.33 uses randseed only with randrepeat=0.
-        p = checked(FioParameters, parameters)
         written = p.options.get("randseed", 1)
         first = written if isinstance(written, int) else 1
         drawn = {"randrepeat": 0, "randseed": first + seed - 1}
@@ -359,28 +353,26 @@ class Fio(WorkloadTool):
         )
 
     @override
-    def draws_places(self, parameters: Any) -> bool:
+    def draws_places(self, p: FioParameters) -> bool:
         # What one job wrote with a checksum, another one verifies at the same places.
-        p = checked(FioParameters, parameters)
         if p.jobs and any(name in p.options for name in _SEEDS):
             return False
         return any(map(_draws_places, p.each))
 
     @override
-    def memory(self, parameters: Any) -> int:
-        return sum(map(_buffers, checked(FioParameters, parameters).each))
+    def memory(self, p: FioParameters) -> int:
+        return sum(map(_buffers, p.each))
 
     @override
-    def destroys(self, parameters: Any) -> bool:
-        return any(map(_destroys, checked(FioParameters, parameters).each))
+    def destroys(self, p: FioParameters) -> bool:
+        return any(map(_destroys, p.each))
 
     @override
-    def lasts(self, parameters: Any) -> bool:
-        return any("runtime" in options for options in checked(FioParameters, parameters).each)
+    def lasts(self, p: FioParameters) -> bool:
+        return any("runtime" in options for options in p.each)
 
     @override
-    def stream(self, parameters: Any) -> Stream | None:
-        p = checked(FioParameters, parameters)
+    def stream(self, p: FioParameters) -> Stream | None:
         return None if p.rounds is not None or p.jobs else _stream(p.options)
 
 

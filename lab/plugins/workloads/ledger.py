@@ -18,7 +18,7 @@ from lab.core.base import Model, Size
 from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.core.units import is_digits
-from lab.model.plugin import Keeper, Kept, Reaching, WorkloadTool, checked
+from lab.model.plugin import Keeper, Kept, Reaching, WorkloadTool
 from lab.model.result.measurement import IOPS, SECONDS
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.guest_programs._source import command
@@ -97,8 +97,7 @@ class Ledger(WorkloadTool, Keeper, Reaching):
     metrics = (SECONDS, IOPS)
 
     @override
-    def end(self, parameters: Any) -> tuple[str, int] | None:
-        p = checked(LedgerParameters, parameters)
+    def end(self, p: LedgerParameters) -> tuple[str, int] | None:
         return ("size", p.offset + p.size) if p.file == TARGET else None
 
     @override
@@ -109,8 +108,7 @@ class Ledger(WorkloadTool, Keeper, Reaching):
     def read_back(self, parameters: Any, target: str) -> str:
         return self._command(parameters, target, "read")
 
-    def _command(self, parameters: Any, target: str, mode: str) -> str:
-        p = checked(LedgerParameters, parameters)
+    def _command(self, p: LedgerParameters, target: str, mode: str) -> str:
         arguments = {
             "mode": mode,
             "path": p.file.replace(TARGET, target),
@@ -120,8 +118,8 @@ class Ledger(WorkloadTool, Keeper, Reaching):
         return command("ledger", arguments) + "\n"
 
     @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        count = checked(LedgerParameters, parameters).count
+    def parse(self, p: LedgerParameters, outputs: Outputs) -> dict[str, float]:
+        count = p.count
         lines = outputs.stdout.strip().splitlines()
         try:
             told = _Told.model_validate_json(lines[-1] if lines else "")
@@ -135,12 +133,12 @@ class Ledger(WorkloadTool, Keeper, Reaching):
         return {SECONDS.name: told.seconds, IOPS.name: told.written / told.seconds}
 
     @override
-    def kept(self, parameters: Any, told: str, found: str) -> Kept:
+    def kept(self, p: LedgerParameters, told: str, found: str) -> Kept:
         try:
             answer = _Found.model_validate_json(found)
         except ValidationError:
             raise ToolError(f"ledger did not verify its blocks: {found[-300:]!r}") from None
-        count = checked(LedgerParameters, parameters).count
+        count = p.count
         if answer.looked_at != count:
             raise ToolError(f"ledger verified {answer.looked_at} blocks, expected {count}")
         known = acknowledged(told)
@@ -148,18 +146,17 @@ class Ledger(WorkloadTool, Keeper, Reaching):
         return Kept(acknowledged=known, lost=known - there)
 
     @override
-    def seeded(self, parameters: Any, seed: int) -> Model:
+    def seeded(self, p: LedgerParameters, seed: int) -> Model:
         # A seed uses the previous seed's positions, moved by 7919 blocks.
-        p = checked(LedgerParameters, parameters)
         return p.model_copy(update={"seed": p.seed + 7919 * (seed - 1)})
 
     @override
-    def memory(self, parameters: Any) -> int:
-        return checked(LedgerParameters, parameters).bs
+    def memory(self, p: LedgerParameters) -> int:
+        return p.bs
 
     @override
-    def destroys(self, parameters: Any) -> bool:
-        return checked(LedgerParameters, parameters).file == TARGET
+    def destroys(self, p: LedgerParameters) -> bool:
+        return p.file == TARGET
 
 
 def acknowledged(told: str) -> int:

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from lab.core.stable import named
 from lab.model.execution.procedure import words
-from lab.model.plugin import WorkloadTool, checked
+from lab.model.plugin import WorkloadTool
 from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Ending, Named, Suite, SuiteParameters, Tested
 from lab.plugins.workloads._suites import (
@@ -92,23 +92,19 @@ class MdadmTests(WorkloadTool, Suite):
     metrics = ENDED
 
     @override
-    def marks(self, parameters: Any) -> Sequence[str]:
-        p = checked(MdadmTestsParameters, parameters)
+    def marks(self, p: MdadmTestsParameters) -> Sequence[str]:
         return ("test", "tests/func.sh", *(("mdadm",) if p.mdadm == "directory" else ()))
 
     @override
-    def named(self, parameters: Any) -> Named:
-        p = checked(MdadmTestsParameters, parameters)
+    def named(self, p: MdadmTestsParameters) -> Named:
         return Named(folder=_CALL.folder, find=_CALL.find, tests=p.tests)
 
     @override
-    def listing(self, parameters: Any) -> str:
-        p = checked(MdadmTestsParameters, parameters)
+    def listing(self, p: MdadmTestsParameters) -> str:
         return _path(p) + suite_command("list", p, p.tests, _CALL)
 
     @override
-    def script(self, parameters: Any, target: str) -> str:
-        p = checked(MdadmTestsParameters, parameters)
+    def script(self, p: MdadmTestsParameters, target: str) -> str:
         disk = target.split()[0]
         limits = "/proc/sys/dev/raid/speed_limit_m"
         return (
@@ -128,8 +124,9 @@ class MdadmTests(WorkloadTool, Suite):
         return counted("mdadm's suite", suite_output(outputs.stdout), tests)
 
     @override
-    def endings(self, parameters: Any, listed_: str, outputs: Outputs) -> tuple[Tested, ...]:
-        checked(MdadmTestsParameters, parameters)
+    def endings(
+        self, p: MdadmTestsParameters, listed_: str, outputs: Outputs
+    ) -> tuple[Tested, ...]:
         out = suite_output(outputs.stdout)
         text = COLOUR.sub("", out.text)
         begun = list(_BEGINS.finditer(text))
@@ -144,8 +141,7 @@ class MdadmTests(WorkloadTool, Suite):
         return endings(listed(listed_), out, [m[1] for m in begun], found)
 
     @override
-    def destroys(self, parameters: Any) -> bool:
-        checked(MdadmTestsParameters, parameters)
+    def destroys(self, p: MdadmTestsParameters) -> bool:
         return True
 
 

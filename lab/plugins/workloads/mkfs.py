@@ -7,7 +7,7 @@ discard: ``options: [-E, "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]``.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from pydantic import BaseModel, ValidationError, field_validator
 from typing_extensions import override
@@ -15,7 +15,7 @@ from typing_extensions import override
 from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
-from lab.model.plugin import Stream, WorkloadTool, checked
+from lab.model.plugin import Stream, WorkloadTool
 from lab.model.result.measurement import SECONDS
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.guest_programs._source import command
@@ -54,8 +54,7 @@ class Mkfs(WorkloadTool):
     metrics = (SECONDS,)
 
     @override
-    def script(self, parameters: Any, target: str) -> str:
-        p = checked(MkfsParameters, parameters)
+    def script(self, p: MkfsParameters, target: str) -> str:
         make = [f"mkfs.{p.type}", "-q", _FORCE[p.type], *p.options, target]
         refusal = f"mkfs makes a file system on the array: leave filesystem out, {target} is none"
         return (
@@ -66,8 +65,7 @@ class Mkfs(WorkloadTool):
         )
 
     @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        p = checked(MkfsParameters, parameters)
+    def parse(self, p: MkfsParameters, outputs: Outputs) -> dict[str, float]:
         first, _, rest = outputs.stdout.partition("\n")
         try:
             timed = _Timed.model_validate_json(first)
@@ -85,13 +83,11 @@ class Mkfs(WorkloadTool):
         return {SECONDS.name: timed.seconds}
 
     @override
-    def destroys(self, parameters: Any) -> bool:
-        checked(MkfsParameters, parameters)
+    def destroys(self, p: MkfsParameters) -> bool:
         return True
 
     @override
-    def stream(self, parameters: Any) -> Stream | None:
-        checked(MkfsParameters, parameters)
+    def stream(self, p: MkfsParameters) -> Stream | None:
         return None
 
 

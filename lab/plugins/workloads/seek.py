@@ -12,7 +12,7 @@ On a file system the target is a file: give its ``size``, and fio writes it befo
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from typing_extensions import override
@@ -21,7 +21,7 @@ from lab.core.base import Model, Size
 from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
 from lab.model.execution.procedure import words
-from lab.model.plugin import Stream, WorkloadTool, checked
+from lab.model.plugin import Stream, WorkloadTool
 from lab.model.result.measurement import IOPS, LATENCY, SECONDS, THROUGHPUT
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads._shared import TARGET, aimed
@@ -94,9 +94,8 @@ class Seek(WorkloadTool):
     metrics = (IOPS, THROUGHPUT, LATENCY, SECONDS)
 
     @override
-    def script(self, parameters: Any, target: str) -> str:
+    def script(self, p: SeekParameters, target: str) -> str:
         # io_size: otherwise, with number_ios, fio would end after `size` bytes.
-        p = checked(SeekParameters, parameters)
         options: dict[str, str | int | None] = {
             "name": "seek",
             "output-format": "json",
@@ -118,8 +117,7 @@ class Seek(WorkloadTool):
         return f"LC_ALL=C {words('fio', *given)}\n"
 
     @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        p = checked(SeekParameters, parameters)
+    def parse(self, p: SeekParameters, outputs: Outputs) -> dict[str, float]:
         start = outputs.stdout.find("{\n")
         try:
             job = _Report.model_validate_json(outputs.stdout[max(start, 0) :]).jobs[0]
@@ -149,23 +147,20 @@ class Seek(WorkloadTool):
         }
 
     @override
-    def seeded(self, parameters: Any, seed: int) -> Model:
-        p = checked(SeekParameters, parameters)
+    def seeded(self, p: SeekParameters, seed: int) -> Model:
         return p.model_copy(update={"randseed": p.randseed + seed - 1})
 
     @override
-    def draws_places(self, parameters: Any) -> bool:
-        return checked(SeekParameters, parameters).randseed == 1
+    def draws_places(self, p: SeekParameters) -> bool:
+        return p.randseed == 1
 
     @override
-    def destroys(self, parameters: Any) -> bool:
+    def destroys(self, p: SeekParameters) -> bool:
         # A write to a file next to the target only adds that file.
-        p = checked(SeekParameters, parameters)
         return p.rw == "randwrite" and p.filename == TARGET
 
     @override
-    def stream(self, parameters: Any) -> Stream | None:
-        p = checked(SeekParameters, parameters)
+    def stream(self, p: SeekParameters) -> Stream | None:
         flushed = p.sync and p.rw == "randwrite"
         if p.blockalign != p.bs or not p.direct or flushed or p.filename != TARGET:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from pydantic import BaseModel, Field, field_validator
 from typing_extensions import override
@@ -10,7 +10,7 @@ from typing_extensions import override
 from lab.core.base import Size
 from lab.core.errors import ToolError
 from lab.core.stable import Stable, named
-from lab.model.plugin import Stream, WorkloadTool, checked
+from lab.model.plugin import Stream, WorkloadTool
 from lab.model.result.measurement import SECONDS, Metric, MetricKind
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads._shared import TARGET, aimed, read_json, small, tree_command
@@ -76,8 +76,7 @@ class Space(WorkloadTool):
     metrics = (USED, USED_TOTAL, ALLOCATED, SECONDS)
 
     @override
-    def script(self, parameters: Any, target: str) -> str:
-        p = checked(SpaceParameters, parameters)
+    def script(self, p: SpaceParameters, target: str) -> str:
         tree = {
             "seed": 1,
             "files": p.files,
@@ -88,8 +87,7 @@ class Space(WorkloadTool):
         return tree_command(p.directory.replace(TARGET, target), ["write"], tree)
 
     @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        p = checked(SpaceParameters, parameters)
+    def parse(self, p: SpaceParameters, outputs: Outputs) -> dict[str, float]:
         wrote = read_json(_Report, "space", outputs).phases.write
         if wrote.files != p.files or wrote.bytes != p.files * p.size:
             raise ToolError(
@@ -110,13 +108,11 @@ class Space(WorkloadTool):
         }
 
     @override
-    def destroys(self, parameters: Any) -> bool:
-        checked(SpaceParameters, parameters)
+    def destroys(self, p: SpaceParameters) -> bool:
         return False
 
     @override
-    def stream(self, parameters: Any) -> Stream | None:
-        checked(SpaceParameters, parameters)
+    def stream(self, p: SpaceParameters) -> Stream | None:
         return None
 
 
