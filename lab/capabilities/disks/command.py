@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,7 @@ from lab.cli.options import Json, console, home, print_json
 if TYPE_CHECKING:
     from lab.model.scenario.profile import Profile
 
-disk = group("disk", HARDWARE, "List and measure real disks; fit models to them.")
+disk = group("disk", HARDWARE, "List and measure real disks; fit models to them, and serve those.")
 
 
 @disk.command("list")
@@ -111,19 +112,100 @@ def fit(
     """
     from lab.capabilities.disks import run as profiles
     from lab.cli.display.progress import Spinner
-    from lab.core.errors import InputError
-    from lab.core.units import parse_size
 
-    whole = None
-    if size is not None:
-        try:
-            whole = parse_size(size)
-        except ValueError as error:
-            raise InputError(f"--size: {error}") from error
+    whole = None if size is None else _size(size)
     with Spinner(f"fitting {', '.join(str(f) for f in files[:2])}") as spinner:
         spinner.show("values of the drive, one after the other", None)
         kept, profile, passed_over = profiles.fit(files, name=name, size=whole, rpm=rpm)
     _print(kept, profile, passed_over, as_json=as_json)
+
+
+def _names(incomplete: str) -> list[str]:
+    """Presets and profiles, for completion."""
+    from lab.capabilities.disks.serve import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+@disk.command()
+def serve(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A preset, or a measured disk's profile.", autocompletion=_names
+        ),
+    ],
+    size: Annotated[str, typer.Option("--size", help="Size of the disk.")] = "1TB",
+    at: Annotated[
+        Path | None,
+        typer.Option(
+            "--socket", help="Path of a new Unix socket. Default: in the lab's directory."
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=1,
+            max=65_535,
+            help="A port of 127.0.0.1 instead of a socket. All users of this host reach it.",
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", help="Keep the data in this file. Default: they end with the disk."),
+    ] = None,
+) -> None:
+    """Offer a modelled disk to any program over NBD, until Ctrl-C.
+
+    It answers as fast as the drive would, in real time. Faults are commands: 'lab disk tell'.
+
+    Examples:
+        lab disk serve hdd_samsung_f1 --size 4TB
+        lab disk serve mydisk --port 10809 --file disk.raw
+    """
+    from lab.capabilities.disks import serve as serving
+
+    served = serving.prepared(name, size=_size(size), at=at, port=port, file=file)
+    typer.echo(serving.examples(served))
+    sys.stdout.flush()
+    serving.become(served)
+
+
+@disk.command()
+def tell(
+    control: Annotated[
+        Path,
+        typer.Argument(metavar="CONTROL", help="The socket that 'lab disk serve' has printed."),
+    ],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="COMMAND...",
+            help="stats; error read|write OFFSET LENGTH [TIMES]; misread OFFSET LENGTH;"
+            " stall SECONDS; release; lose; clear.",
+        ),
+    ],
+) -> None:
+    """Send a command to a disk of 'lab disk serve': a fault, or 'stats'.
+
+    Examples:
+        lab disk tell ~/.local/state/lab/served/hdd_7200.control error read 1048576 4096 3
+        lab disk tell ~/.local/state/lab/served/hdd_7200.control stats
+    """
+    from lab.capabilities.disks.serve import tell as send
+
+    typer.echo(send(control, words))
+
+
+def _size(text: str) -> int:
+    from lab.core.errors import InputError
+    from lab.core.units import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise InputError(f"--size: {error}") from error
 
 
 def _print(kept: Path, profile: Profile, passed_over: dict[str, int], *, as_json: bool) -> None:

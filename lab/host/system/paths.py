@@ -17,6 +17,7 @@ guests    ``$XDG_STATE_HOME/lab/guests``  no: use ``lab down`` and ``lab gc``
 outposts  ``$XDG_STATE_HOME/lab/outposts`` no: use ``lab gc``
 reuse     ``$XDG_STATE_HOME/lab/reuse``   yes: sealed cells that ran before run again
 clusters  ``$XDG_STATE_HOME/lab/c``       no: use ``lab cluster down`` and ``lab gc``
+served    ``$XDG_STATE_HOME/lab/served``  yes: sockets; not while ``lab disk serve`` runs
 warm      ``$XDG_CACHE_HOME/lab/warm``    yes: snapshots; the next guest boots instead
 host      ``$XDG_CACHE_HOME/lab/host``    yes: facts about this host, found again
 plugins   ``$XDG_CACHE_HOME/lab/plugins`` yes: compiled again; not while guests run
@@ -151,7 +152,7 @@ def places() -> tuple[Path, ...]:
     """Return all directories in which things are made; ``lab.host.system.unfinished`` has their
     names."""
     of_runs = (images(), packages(), runs(), nights(), bisects(), site(), profiles(), schema())
-    private = (keys(), tls(), tls().parent, guests(), outposts(), reuse(), clusters())
+    private = (keys(), tls(), tls().parent, guests(), outposts(), reuse(), clusters(), served())
     cached = (warm(), host(), plugins(), sealed(), kernels(), judged())
     inside = (host() / "capabilities", host() / "calibration")
     kept = (*images().glob(".tree-*"), *(d for d in nights().glob("*") if d.is_dir()))
@@ -208,6 +209,11 @@ def tls() -> Path:
 def guests() -> Path:
     """Return the directory of running guests; each has a directory in it."""
     return _base("XDG_STATE_HOME", ".local/state", "state") / "guests"
+
+
+def served() -> Path:
+    """Return the directory of the sockets of ``lab disk serve``."""
+    return _base("XDG_STATE_HOME", ".local/state", "state") / "served"
 
 
 def warm() -> Path:

@@ -1,0 +1,144 @@
+"""``lab disk serve``: a modelled drive for any NBD client, with faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lab.capabilities.disks import serve
+from lab.core.errors import InputError
+from lab.core.units import MIB
+from lab.host.guest import servers
+from lab.md.theory.drive import random_read_rate
+from lab.plugins.disks.hdd import PRESETS
+from tests.fakes import Cli
+from tests.nbd import EIO, Client
+
+NAME = "hdd_samsung_f1"
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def _needed() -> None:
+    if missing := servers.missing_programs():
+        pytest.skip(f"needs {servers.PACKAGES}: {missing}")
+
+
+def answers(at: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(at)) == 0
+
+
+@contextmanager
+def serving(home: Path, *words: str) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+    """Yield the server's socket, and its process."""
+    at = home / "d.nbd"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab", "disk", "serve", NAME, "--socket", str(at), *words],
+        env={**os.environ, "LAB_HOME": str(home / "h")},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not answers(at):  # the socket of an ended server stays
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield at, process
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+        assert process.stdout
+        process.stdout.close()
+
+
+def test_any_client_reads_and_writes_and_meets_faults(tmp_path: Path, cli: Cli) -> None:
+    with serving(tmp_path, "--size", "4TB") as (at, process):
+        control = at.with_suffix(".control")
+        client = Client(str(at))
+        assert client.size == 4 * 10**12
+        client.write(10**12, b"x" * 4096)
+        assert client.read(10**12, 4096) == b"x" * 4096
+        assert cli("disk", "tell", str(control), "error", "read", "4096", "512", "1").status == 0
+        with pytest.raises(OSError) as caught:
+            client.read(4096, 512)
+        assert caught.value.errno == EIO
+        client.read(4096, 512)
+        counters = cli("disk", "tell", str(control), "stats").stdout.removeprefix("ok ")
+        assert json.loads(counters)["errors"] == 1
+        refused = cli("disk", "tell", str(control), "explode")
+        assert refused.status == 3
+        assert "unknown command 'explode': stats, reset, error" in refused.stderr
+        assert stat.S_IMODE((tmp_path / "h/state/served").stat().st_mode) == 0o700
+        client.close()
+    assert process.returncode in (0, -signal.SIGINT)
+    assert not answers(at)
+    assert not control.exists()
+    assert not list((tmp_path / "h/state/served").iterdir())
+
+
+def test_it_is_as_fast_as_predicted(tmp_path: Path) -> None:
+    """Within a tenth, since others use the host; the mean of 150 reads has an error of 2.5 %."""
+    with serving(tmp_path, "--size", "1TB") as (at, _):
+        client = Client(str(at))
+        begun = time.monotonic()
+        draw = random.Random(1)
+        for _ in range(150):
+            client.read(draw.randrange(10**12 // 4096) * 4096, 4096)
+        took = (time.monotonic() - begun) / 150
+        client.close()
+    assert took == pytest.approx(1 / random_read_rate(PRESETS[NAME], 1), rel=0.1)
+
+
+def test_a_file_keeps_the_data(tmp_path: Path) -> None:
+    kept = tmp_path / "disk.raw"
+    for value in (b"a", b"b"):
+        with serving(tmp_path, "--size", "1GiB", "--file", str(kept)) as (at, _):
+            client = Client(str(at))
+            if value == b"b":
+                assert client.read(4096, 4096) == b"a" * 4096
+            client.write(4096, value * 4096)
+            client.close()
+    assert kept.stat().st_size == GIB
+
+
+def test_what_cannot_be_served_gets_a_sentence(
+    tmp_path: Path, lab_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="no preset and no profile 'hdd_samsng_f1': expected one"):
+        serve.drive_of("hdd_samsng_f1")
+    with pytest.raises(InputError, match="--size: 512 bytes: expected at least 1MiB"):
+        serve.prepared(NAME, size=512, at=None, port=None, file=None)
+    (tmp_path / "x.nbd").write_text("mine")
+    with pytest.raises(InputError, match="exists and is no socket: expected a new path"):
+        serve.prepared(NAME, size=GIB, at=tmp_path / "x.nbd", port=None, file=None)
+    assert (tmp_path / "x.nbd").read_text() == "mine"
+    with pytest.raises(InputError, match="is too long for a socket"):
+        serve.prepared(NAME, size=GIB, at=tmp_path / ("x" * 100), port=None, file=None)
+    (tmp_path / "big").write_bytes(bytes(2 * MIB))
+    with pytest.raises(InputError, match="has 2097152 bytes: expected a --size"):
+        serve.prepared(NAME, size=MIB, at=tmp_path / "n.nbd", port=None, file=tmp_path / "big")
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "o.nbd"))
+        other.listen()
+        with pytest.raises(InputError, match=r"a server answers at .* already"):
+            serve.prepared(NAME, size=GIB, at=tmp_path / "o.nbd", port=None, file=None)
+    ready = serve.prepared(NAME, size=GIB, at=tmp_path / "o.nbd", port=None, file=None)
+    assert ready.descriptor is not None
+    os.close(ready.descriptor)
+    ready = serve.prepared(NAME, size=GIB, at=tmp_path / "o.nbd", port=7, file=tmp_path / "f")
+    assert "127.0.0.1" in ready.argv
+    assert ready.uri == "nbd://127.0.0.1:7"
