@@ -269,6 +269,20 @@ def test_the_help_names_every_command_once_on_one_screen(cli: Cli) -> None:
     assert sorted(named) == sorted({first for first, *_ in commands()})
 
 
+def test_a_changed_scenario_is_checked_and_planned_before_it_runs(cli: Cli) -> None:
+    assert cli("check", MAIN).status == 0
+    level = cli("check", MAIN, "--set", "array.level=6")
+    assert (level.status, "RAID 6 needs at least 4 members" in level.stderr) == (2, True)
+    assert cli("check", MAIN, "--profile", "published", "--clock", "virtual").status == 0
+    matrix = cli("check", "nightly", "--clock", "virtual")
+    assert (matrix.status, "is a matrix" in matrix.stderr) == (2, True)
+    words = (MAIN, "--set", "array.chunk=256KiB")
+    planned = cli("run", *words, "--plan")
+    assert planned.status == 0
+    assert "--chunk=256K" in planned.stdout
+    assert planned.stdout == cli("scenario", "plan", *words).stdout
+
+
 @pytest.mark.parametrize("name", ["last~1", "other-20240101", "other", "raid5-parity-last~1"])
 def test_every_command_that_takes_a_run_takes_its_names(
     cli: Cli, name: str, tmp_path: Path

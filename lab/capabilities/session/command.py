@@ -14,7 +14,17 @@ from typing_extensions import override
 from lab.cli import capabilities, completion
 from lab.cli.app import FIRST, GUESTS, Command, app, up
 from lab.cli.commands import scenarios
-from lab.cli.options import Clock, GuestName, Json, Seed, Sets, all_sets, own_name, print_json
+from lab.cli.options import (
+    Clock,
+    GuestName,
+    Json,
+    Profile,
+    Seed,
+    Sets,
+    all_sets,
+    own_name,
+    print_json,
+)
 
 Disks = Annotated[
     int | None,
@@ -300,21 +310,31 @@ def check(
             autocompletion=completion.scenario_names,
         ),
     ],
+    sets: Sets = None,
+    profile: Profile = None,
+    clock: Clock = None,
     as_json: Json = False,
 ) -> None:
     """Check scenarios, or a matrix. Nothing is booted.
 
     Examples:
         lab check my-own.yaml
+        lab check my-own.yaml --set array.level=6 --clock virtual
         lab check nightly
     """
+    from lab.core.errors import InputError
     from lab.plugins import catalog
 
     is_matrix = "matrix" in capabilities.names() and catalog.is_matrix(names[0])
     if len(names) == 1 and is_matrix:
+        if sets or profile or clock:
+            raise InputError(
+                f"'{names[0]}' is a matrix, and --set, --profile and --clock change scenarios:"
+                " leave them out, or name a scenario"
+            )
         capabilities.part("matrix", "command").check(names[0], as_json)
     else:
-        scenarios.check(names, as_json)
+        scenarios.check(names, sets, profile, clock, as_json)
 
 
 @app.command(rich_help_panel=GUESTS)

@@ -12,6 +12,7 @@ import typer
 from lab.cli import capabilities, completion
 from lab.cli.app import run, up
 from lab.cli.commands.results import print_result
+from lab.cli.commands.scenarios import print_plan
 from lab.cli.options import (
     AcceptExpired,
     Clock,
@@ -158,6 +159,10 @@ def run_scenario(
         ),
     ] = None,
     strict: Strict = False,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Print every command as a shell script, and run nothing."),
+    ] = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -168,12 +173,17 @@ def run_scenario(
         lab run scenario raid5-parity-last --set 'matrix={}' --set array.layout=left-asymmetric
         lab run scenario raid5-parity-last --resume last
         lab run scenario degraded --strict --junit junit.xml
+        lab run scenario raid5-parity-last --plan
         lab run scenario raid5-parity-last --cluster 127.0.0.1:8786
     """
     from dataclasses import replace
 
     from lab.core.errors import InputError
 
+    settings = all_sets(sets, profile, clock, seed, trials)
+    if plan:
+        print_plan(name, settings, trials, as_json)
+        return
     how = how_of(
         *(jobs, accept_expired),
         keep=False,
@@ -187,7 +197,7 @@ def run_scenario(
     how = replace(how, unsealed=unsealed)
     where = where_of(cluster, tls)
     _go(
-        *(context, name, all_sets(sets, profile, clock, seed, trials), trials, out, how, where),
+        *(context, name, settings, trials, out, how, where),
         resume=resume,
         as_json=as_json,
         verbose=verbose,

@@ -102,6 +102,9 @@ def check(
             autocompletion=completion.scenario_names,
         ),
     ] = None,
+    sets: Sets = None,
+    profile: Profile = None,
+    clock: Clock = None,
     as_json: Json = False,
 ) -> None:
     """Check every cell of scenarios and profiles: keys, types, and the rules of md and QEMU.
@@ -111,6 +114,7 @@ def check(
     Examples:
         lab scenario check
         lab scenario check my-own.yaml
+        lab scenario check my-own.yaml --set array.level=6 --clock virtual
     """
     from lab.compile.scenario.compiler import compile_scenario
     from lab.core.errors import EXIT_INPUT, InputError
@@ -123,15 +127,16 @@ def check(
     good: list[dict[str, Any]] = []
     wrong = []
     facts: Known = {}
+    changed = [parse_override(text) for text in all_sets(sets, profile, clock)]
     for name, path in catalog.walk_scenarios(names or []):
         try:
-            compiled = compile_scenario(path, known=known)
+            compiled = compile_scenario(path, overrides=changed, known=known)
             check_images(compiled, facts)
             check_suites(compiled, all_given=False)
             warn(compiled)
-            for profile in compiled.scenario.profiles:
-                chosen = parse_override(f"profile={profile}")
-                compile_scenario(path, overrides=[chosen], known=known)
+            for each in () if profile else compiled.scenario.profiles:
+                chosen = parse_override(f"profile={each}")
+                compile_scenario(path, overrides=[chosen, *changed], known=known)
         except InputError as error:
             wrong.append({"name": name, "error": str(error)})
             continue
@@ -166,10 +171,15 @@ def plan(
     Examples:
         lab scenario plan raid5-parity-last | less
     """
+    print_plan(name, all_sets(sets, profile, clock, seed, trials), trials, as_json)
+
+
+def print_plan(name: str, sets: list[str], trials: str | None, as_json: bool) -> None:
+    """Print every command of a run as a shell script, or the steps as JSON."""
     from lab.report.export.shell import as_script
     from lab.run.plan import plan_of
 
-    planned = plan_of(compile_named(name, all_sets(sets, profile, clock, seed, trials), trials))
+    planned = plan_of(compile_named(name, sets, trials))
     if as_json:
         print_json(planned.model_dump(mode="json"))
     else:
