@@ -40,7 +40,7 @@ from lab.model.result.stored import StoredCell as StoredCell
 from lab.model.result.stored import StoredOutcome as StoredOutcome
 from lab.model.result.stored import StoredRun as StoredRun
 from lab.model.scenario.document import Cell
-from lab.store import judgements, names
+from lab.store import judgements, names, records
 from lab.store.run_files import RunFiles
 
 
@@ -78,23 +78,11 @@ class RunStore:
     @classmethod
     def create(cls, scenario: str, text: str, out: Path | None = None) -> RunStore:
         """Make a run directory, below ``out`` or in the directory of all runs."""
-        parent = out or paths.runs()
-        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        for number in range(1000):
-            name = f"{scenario}-{stamp}" + (f"-{number}" if number else "")
-            directory = parent / name
-            try:
-                files.make_directory(parent)
-                directory.mkdir()
-                (directory / "cells").mkdir()
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise unwritable(directory, error, "made") from error
-            files.write(directory / "scenario.yaml", text)
-            files.sync(directory)
-            return cls(directory)
-        raise HostError(f"there are a thousand runs called '{scenario}-{stamp}' in '{parent}'")
+        directory = records.new_directory(out or paths.runs(), scenario, "run")
+        files.make_directory(directory / "cells")
+        files.write(directory / "scenario.yaml", text)
+        files.sync(directory)
+        return cls(directory)
 
     @property
     def id(self) -> str:

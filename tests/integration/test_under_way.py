@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab.capabilities.history.run import history_of
-from lab.capabilities.matrix import record as matrix_runs
+from lab.capabilities.matrix.record import MATRIX_RUNS
 from lab.capabilities.site.run import write_site
 from lab.core.errors import InputError
 from lab.host.system import makers, paths
@@ -246,7 +246,7 @@ def test_a_matrix_run_that_is_under_way_is_not_resumed(
     cli.file("title: T\nimages: [debian-12]\nscenarios: [{name: raid5-parity-last}]\n", "m.yaml")
     plan = cli("run", "matrix", "./m.yaml", "--plan", "--json")
     assert plan.status == 0, plan.stderr
-    directory = matrix_runs.create("m", "")
+    directory = MATRIX_RUNS.create("m", {"matrix.yaml": ""})
     (directory / "night.json").write_text(plan.stdout)
     maker(directory)
     refused = cli("run", "matrix", "./m.yaml", "--resume", directory.name)

@@ -134,5 +134,4 @@ def test_a_file_says_what_it_is(tmp_path: Path) -> None:
     assert kind("run", str(scenario)) == "scenario"
     assert kind("run", "degraded") == "scenario"
     assert kind("run", "no-such-name") == "scenario"
-    assert kind("up", "--disks", "3") == "machine"
     assert kind("run", "--json", str(scenario)) == "scenario"

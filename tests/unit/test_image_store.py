@@ -212,10 +212,10 @@ def test_prune_follows_no_link_out_of_a_leftover(home: Path, tmp_path: Path) -> 
     victim.mkdir()
     (victim / "file").write_text("x")
     home.mkdir(parents=True)
-    (home / ".work-dead").mkdir()
-    (home / ".work-dead" / "link").symlink_to(victim)
-    (home / ".work-link").symlink_to(victim)
-    assert images.prune().names == (".work-dead",)
+    dead = home / ".work-dead.4194305.7.0123456789abcdef.part"
+    dead.mkdir()
+    (dead / "link").symlink_to(victim)
+    assert images.prune().names == (dead.name,)
     assert (victim / "file").exists()
 
 

@@ -280,9 +280,8 @@ def test_an_incomplete_version_cannot_be_fetched(archive: Path, tmp_path: Path) 
 
 
 def test_a_killed_download_is_removed_by_the_next_one(archive: Path) -> None:
-    left = paths.packages() / f"{workspace.WORK}packages-old"
+    left = paths.packages() / f"{workspace.WORK}packages.4194305.7.0123456789abcdef.part"
     left.mkdir(parents=True)
-    (left / "lock").touch()
     packages.fetch(version(sha256=file_sha256(archive / "mdadm_4.2-5_amd64.deb")), quiet)
     assert there() == ["mdadm_4.2-5"]
 

@@ -236,7 +236,7 @@ def test_garbage_is_what_leads_to_no_cell(cell: Cell, lab_home: Path) -> None:
     shutil.rmtree(gone.directory)
     ended = subprocess.Popen(["true"])
     ended.wait()
-    part = paths.reuse() / f".{INPUTS}.json.{ended.pid}.part"
+    part = paths.reuse() / f".{INPUTS}.json.{ended.pid}.1.0123456789abcdef.part"
     part.write_text("{")
     assert set(sweep()) == {f"{OTHER}.json", part.name}
     assert taken(cell)[1] == {cell_id(cell)}

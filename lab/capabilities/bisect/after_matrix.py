@@ -15,9 +15,10 @@ from lab.capabilities.bisect.logic.flips import Judgement, axes_between, held_be
 from lab.capabilities.bisect.model import Bisection, Ending
 from lab.capabilities.bisect.page import result_sentence
 from lab.capabilities.bisect.question import Request
-from lab.capabilities.matrix import record as matrix_runs
+from lab.capabilities.bisect.record import BISECTIONS
 from lab.capabilities.matrix.file import CompiledMatrix, MatrixJob
 from lab.capabilities.matrix.model import Flip, JobState, MatrixRun
+from lab.capabilities.matrix.record import MATRIX_RUNS
 from lab.capabilities.matrix.run import matrix_result
 from lab.compile.scenario.identity import identity
 from lab.core.errors import InputError, LabError
@@ -82,7 +83,7 @@ def bisect_flips(compiled: CompiledMatrix, directory: Path, options: bisecting.O
 
     What cannot be bisected is stored with the reason. Finished ones are not repeated.
     """
-    record = matrix_runs.load(directory)
+    record = MATRIX_RUNS.load(directory)
     jobs = {job.id: job for job in compiled.jobs}
     known = [one for run in every() for one in _judgements(run)]
     done = {(flip.job, flip.claim) for flip in record.bisections if flip.result}
@@ -137,14 +138,14 @@ def _unfinished(record: MatrixRun, flip: Flip) -> Iterator[Bisection]:
     for one in record.bisections:
         if (one.job, one.claim) == (flip.job, flip.claim) and one.bisection and not one.result:
             with suppress(InputError):
-                yield bisections.load(Path(one.bisection))
+                yield BISECTIONS.load(Path(one.bisection))
 
 
 def _place(
     begun: Bisection | None, job: MatrixJob, claim: str, axis: Axis, ends: tuple[str, str]
 ) -> Path:
     if begun is not None:
-        return bisections.find(begun.id)
+        return BISECTIONS.find(begun.id)
     assert job.compiled is not None
     given = [one.text for one in job.overrides if ".".join(one.path) != axis.key]
     request = Request(
@@ -163,7 +164,7 @@ def _put(directory: Path, record: MatrixRun, flip: Flip) -> MatrixRun:
     key = (flip.job, flip.claim)
     others = tuple(one for one in record.bisections if (one.job, one.claim) != key)
     record = record.model_copy(update={"bisections": (*others, flip)})
-    matrix_runs.save(directory, record)
+    MATRIX_RUNS.save(directory, record)
     return record
 
 

@@ -156,6 +156,7 @@ def bisect(
     from lab.capabilities.bisect import run as running
     from lab.capabilities.bisect.page import bisection_page, plan_page
     from lab.capabilities.bisect.question import Request, begun, estimate
+    from lab.capabilities.bisect.record import BISECTIONS
     from lab.cli.display.again import told
     from lab.core.errors import InputError
 
@@ -172,7 +173,7 @@ def bisect(
     if resume is not None:
         if given := [name for name, value in asked.items() if value] + ["--plan"] * plan:
             raise InputError(f"--resume keeps the options it began with: leave out {given[0]}")
-        directory = bisections.find(resume)
+        directory = BISECTIONS.find(resume)
     else:
         if missing := [name for name, value in asked.items() if not value]:
             raise InputError(
@@ -239,10 +240,10 @@ def _read_lists(*, accept_expired: bool) -> None:
 
 def _kept(directory: Path) -> str:
     """Return the number of finished steps, and how to resume."""
-    from lab.capabilities.bisect import record as bisections
+    from lab.capabilities.bisect.record import BISECTIONS
     from lab.cli.options import own_name
 
-    steps = bisections.load(directory).steps
+    steps = BISECTIONS.load(directory).steps
     done = sum(step.side is not None for step in steps)
     return (
         f"{done} version{'s' if done != 1 else ''} measured, kept in {home(directory)}."

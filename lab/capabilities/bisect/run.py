@@ -17,6 +17,7 @@ from lab.capabilities.bisect.logic.sides import Observed
 from lab.capabilities.bisect.model import Bisection, Ending, Pair, Side, Step
 from lab.capabilities.bisect.observed import observed
 from lab.capabilities.bisect.question import compiled_of, overrides_of
+from lab.capabilities.bisect.record import BISECTIONS
 from lab.compile.image import packages as lists
 from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import (
@@ -63,7 +64,7 @@ def run(directory: Path, options: Options) -> Bisection:
     ``HostError``: the host or an archive failed; the finished steps are kept.
     """
     with makers.hold(directory):
-        record = bisections.load(directory)
+        record = BISECTIONS.load(directory)
         if record.ending is not None:
             return record
         while isinstance(step := _next(record), Measure):
@@ -86,7 +87,7 @@ def _measure(directory: Path, record: Bisection, version: Version, options: Opti
     def put(**update: object) -> Bisection:
         others = tuple(one for one in record.steps if one.version != version.name)
         made = record.model_copy(update={"steps": (*others, begun.model_copy(update=update))})
-        bisections.save(directory, made)
+        BISECTIONS.save(directory, made)
         return made
 
     record = put()
@@ -202,7 +203,7 @@ def _finish(directory: Path, record: Bisection, end: Ended) -> Bisection:
         bisections.save_changelog(directory, text + "\n")
     update["commands"] = {one.name: command_of(record, one.name) for one in (good, bad)}
     record = record.model_copy(update=update)
-    bisections.save(directory, record)
+    BISECTIONS.save(directory, record)
     return record
 
 

@@ -232,9 +232,9 @@ def run_matrix(
         lab run matrix nightly --resume last
         lab run matrix nightly --cluster local
     """
-    from lab.capabilities.matrix import record as matrix_runs
     from lab.capabilities.matrix import run as running
     from lab.capabilities.matrix.jobs import host_of, plan_of
+    from lab.capabilities.matrix.record import MATRIX_RUNS
     from lab.core.errors import InputError
     from lab.results.junit import check_file
     from lab.results.report import check_directory
@@ -246,8 +246,8 @@ def run_matrix(
             "--resume keeps the options that the run began with: leave out --shard, --budget,"
             " --clock and --plan"
         )
-    directory = matrix_runs.find(resume) if resume is not None else None
-    record = matrix_runs.load(directory) if directory is not None else None
+    directory = MATRIX_RUNS.find(resume) if resume is not None else None
+    record = MATRIX_RUNS.load(directory) if directory is not None else None
     compiled = _compiled(name, record.clock if record is not None else clock)
     if junit is not None:
         check_file(junit)
@@ -272,7 +272,7 @@ def run_matrix(
             _print_plan(record, as_json=as_json)
             return
         directory = running.begin(compiled, record)
-        record = matrix_runs.load(directory)
+        record = MATRIX_RUNS.load(directory)
     options = running.Options(
         how=how,
         out=out.absolute() if out else None,
@@ -441,11 +441,11 @@ def kept_of_matrix(context: typer.Context, directory: Path, *, discard: bool = F
 
     ``discard``: remove the runs and the record if no cell was finished.
     """
-    from lab.capabilities.matrix import record as matrix_runs
     from lab.capabilities.matrix.model import JobState
+    from lab.capabilities.matrix.record import MATRIX_RUNS
     from lab.store.runs import RunStore
 
-    record = matrix_runs.load(directory)
+    record = MATRIX_RUNS.load(directory)
     done = sum(job.state is JobState.DONE for job in record.jobs)
     ended = 0
     for job in record.jobs:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from lab.analysis.regressions import systems
-from lab.capabilities.matrix import record as matrix_runs
 from lab.capabilities.matrix.file import CompiledMatrix, MatrixJob
 from lab.capabilities.matrix.logic.known_failures import endings, expired
 from lab.capabilities.matrix.model import JobRecord, JobResult, JobState, MatrixResult, MatrixRun
+from lab.capabilities.matrix.record import MATRIX_RUNS
 from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE, FullError, InputError, LabError
 from lab.host.system import clock, makers
@@ -49,8 +49,10 @@ class Options:
 
 def begin(compiled: CompiledMatrix, planned: MatrixRun) -> Path:
     """Create a directory with the planned record; return its path."""
-    directory = matrix_runs.create(compiled.name, compiled.path.read_text(encoding="utf-8"))
-    matrix_runs.save(directory, planned.model_copy(update={"id": directory.name}))
+    directory = MATRIX_RUNS.create(
+        compiled.name, {"matrix.yaml": compiled.path.read_text(encoding="utf-8")}
+    )
+    MATRIX_RUNS.save(directory, planned.model_copy(update={"id": directory.name}))
     return directory
 
 
@@ -59,7 +61,7 @@ def resume(compiled: CompiledMatrix, directory: Path) -> MatrixRun:
 
     ``InputError``: it is of another matrix, or the matrix no longer has one of its jobs.
     """
-    record = matrix_runs.load(directory)
+    record = MATRIX_RUNS.load(directory)
     if record.matrix != compiled.name:
         raise InputError(
             f"the run '{record.id}' is of the matrix '{record.matrix}', not '{compiled.name}'"
@@ -111,14 +113,14 @@ def _run_jobs(
             record, first = _one(directory, record, number, jobs[planned.id], options), False
         options.ended(record.jobs[number])
     record = record.model_copy(update={"finished": now()})
-    matrix_runs.save(directory, record)
+    MATRIX_RUNS.save(directory, record)
     return record
 
 
 def _put(directory: Path, record: MatrixRun, number: int, job: JobRecord) -> MatrixRun:
     jobs = (*record.jobs[:number], job, *record.jobs[number + 1 :])
     record = record.model_copy(update={"jobs": jobs})
-    matrix_runs.save(directory, record)
+    MATRIX_RUNS.save(directory, record)
     return record
 
 
@@ -184,7 +186,7 @@ def matrix_result(directory: Path, *, trends: bool = True) -> MatrixResult:
 
     ``trends``: compare with earlier runs too.
     """
-    record = matrix_runs.load(directory)
+    record = MATRIX_RUNS.load(directory)
     today = datetime.fromisoformat(record.started).date()
     known = runs_of(record, list(every())) if trends else []
     return MatrixResult(

@@ -296,9 +296,9 @@ def _run(
     """Run the jobs on both images, then more trials where they differ; return the record and its
     directory.
     """
-    from lab.capabilities.matrix import record as matrix_runs
     from lab.capabilities.matrix import run as running
     from lab.capabilities.matrix.jobs import host_of, plan_of
+    from lab.capabilities.matrix.record import MATRIX_RUNS
     from lab.capabilities.patch.command import kept_of_patch
     from lab.cli.display.again import told
     from lab.run import more_trials
@@ -313,7 +313,7 @@ def _run(
         ended=lambda job: job_ended(job, None, directory),
     )
     with told(lambda _: kept_of_patch(context, directory)):
-        record = running.run_jobs(compiled, directory, matrix_runs.load(directory), options)
+        record = running.run_jobs(compiled, directory, MATRIX_RUNS.load(directory), options)
         if trials := more(record):
             for job, cells in trials.items():
                 sys.stderr.write(f"{job}: something differs: {more_trials.told(cells)}\n")
@@ -348,10 +348,10 @@ def _write(
 
 def kept_of_patch(context: typer.Context, directory: Path) -> str:
     """Return the number of finished jobs of a patch series, and how to go on."""
-    from lab.capabilities.matrix import record as matrix_runs
     from lab.capabilities.matrix.model import JobState
+    from lab.capabilities.matrix.record import MATRIX_RUNS
 
-    jobs = matrix_runs.load(directory).jobs
+    jobs = MATRIX_RUNS.load(directory).jobs
     done = sum(job.state is JobState.DONE for job in jobs)
     return (
         f"{done} of {counted(len(jobs), 'job')} done. The same command goes on, since cells in"

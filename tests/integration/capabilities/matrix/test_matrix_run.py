@@ -16,7 +16,6 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from lab.capabilities.matrix import record as matrix_runs
 from lab.capabilities.matrix import run as running
 from lab.capabilities.matrix.file import CompiledMatrix, compile_matrix
 from lab.capabilities.matrix.jobs import host_of, plan_of
@@ -25,6 +24,7 @@ from lab.capabilities.matrix.logic.entries import Expected
 from lab.capabilities.matrix.logic.known_failures import endings, expired
 from lab.capabilities.matrix.model import Ending, JobRecord, JobState, MatrixResult, MatrixRun
 from lab.capabilities.matrix.page import matrix_page, overview_of, plan_page, sentence
+from lab.capabilities.matrix.record import MATRIX_RUNS
 from lab.capabilities.site.page import verdicts_badge
 from lab.capabilities.site.run import write_site
 from lab.compile.scenario.compiler import Compiled
@@ -102,7 +102,7 @@ class World:
     def matrix(self, compiled: CompiledMatrix, planned: MatrixRun | None = None) -> MatrixResult:
         planned = planned or plan_of(compiled, host_of(None), runs=())
         directory = running.begin(compiled, planned)
-        return self.go_on(compiled, directory, matrix_runs.load(directory))
+        return self.go_on(compiled, directory, MATRIX_RUNS.load(directory))
 
     def go_on(self, compiled: CompiledMatrix, directory: Path, planned: MatrixRun) -> MatrixResult:
         def nothing(*_: object) -> None:
@@ -148,7 +148,7 @@ def test_a_matrix_run_runs_every_job_and_names_its_runs(world: World) -> None:
     assert running.exit_status(found) == 1
     runs = [Path(p.job.run or "") for p in found.jobs]
     assert [r.parent for r in runs] == [paths.runs()] * 4
-    assert matrix_runs.find("last") == matrix_runs.find("short") == Path(found.directory)
+    assert MATRIX_RUNS.find("last") == MATRIX_RUNS.find("short") == Path(found.directory)
     assert (found.jobs[0].kernel, found.jobs[0].mdadm) == ("6.1.0-18-amd64", "4.4-1")
     text = screen(matrix_page(found))
     assert "✗1" in text
@@ -178,8 +178,8 @@ def test_a_full_disk_ends_the_matrix_run_and_it_can_be_resumed(world: World) -> 
     world.happens["good@debian-13"] = FullError("the disk is full")
     with pytest.raises(FullError):
         world.matrix(compiled)
-    directory = matrix_runs.find("short")
-    begun = matrix_runs.load(directory)
+    directory = MATRIX_RUNS.find("short")
+    begun = MATRIX_RUNS.load(directory)
     assert [p.state for p in begun.jobs] == [JobState.DONE] + [JobState.WAITING] * 3
     assert begun.finished is None
     world.ran.clear()
@@ -199,7 +199,7 @@ def test_another_matrix_is_not_gone_on_with(world: World) -> None:
     with pytest.raises(InputError, match="has the job 'good@debian-13', which the matrix"):
         running.resume(changed, Path(found.directory))
     with pytest.raises(InputError, match="there is no matrix run 'other'"):
-        matrix_runs.find("other")
+        MATRIX_RUNS.find("other")
     (Path(found.directory) / "night.json").write_text("{")
     with pytest.raises(InputError, match="is not a matrix run that this lab can read"):
         running.resume(compiled, Path(found.directory))
@@ -403,12 +403,12 @@ def test_why_a_part_is_informative(world: World, monkeypatch: pytest.MonkeyPatch
 def test_a_record_of_an_earlier_version_is_read_and_keeps_its_keys(tmp_path: Path) -> None:
     golden = Path(__file__).parents[3] / "golden" / "matrix-runs" / "night.json"
     (tmp_path / "night.json").write_text(golden.read_text())
-    record = matrix_runs.load(tmp_path)
+    record = MATRIX_RUNS.load(tmp_path)
     assert [job.state for job in record.jobs] == [
         *(JobState.DONE, JobState.BROKEN, JobState.LEFT_OUT),
     ]
     assert record.expected[0].until == date(2026, 12, 31)
-    matrix_runs.save(tmp_path, record)
+    MATRIX_RUNS.save(tmp_path, record)
     written = json.loads((tmp_path / "night.json").read_text())
     # the keys that it did not have
     assert (written.pop("clock"), written.pop("bisections")) == (None, [])

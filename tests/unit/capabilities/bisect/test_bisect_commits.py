@@ -230,10 +230,10 @@ def test_a_kernel_counts_only_with_its_driver(lab_home: Path) -> None:
 
 
 def test_the_plan_shows_the_titles(world: Kernels) -> None:
-    from lab.capabilities.bisect import record as bisections
     from lab.capabilities.bisect.question import estimate
+    from lab.capabilities.bisect.record import BISECTIONS
 
-    record = bisections.load(begun(world))
+    record = BISECTIONS.load(begun(world))
     effort = estimate(record)
     assert "md: change 3" in screen(plan_page(record, effort.steps, effort.seconds))
 

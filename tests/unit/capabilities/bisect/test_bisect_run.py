@@ -19,6 +19,7 @@ from lab.capabilities.bisect import run
 from lab.capabilities.bisect.model import Bisection, Ending, Side
 from lab.capabilities.bisect.page import bisection_page, plan_page, result_sentence
 from lab.capabilities.bisect.question import Request
+from lab.capabilities.bisect.record import BISECTIONS
 from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import GuestError, HostError, InputError
 from lab.host.images import packages
@@ -183,7 +184,7 @@ def test_the_report_has_both_sides_the_path_and_the_commands(world: World) -> No
         assert Path(step.run).is_dir()
     assert command in page
     assert "change of 4.6-1" in (directory / bisections.CHANGELOG).read_text()
-    assert json.loads((directory / bisections.RECORD).read_text())["schema"] == "lab.bisect/1"
+    assert json.loads((directory / BISECTIONS.file).read_text())["schema"] == "lab.bisect/1"
 
 
 def test_a_metric_is_compared_instead_of_the_verdict(world: World) -> None:
@@ -247,10 +248,10 @@ def test_a_stopped_search_goes_on_with_the_same_versions(
     with pytest.raises(type(stop)):
         world.go_on(directory)
     assert world.ran == order[: at + 1]
-    record = bisections.load(directory)
+    record = BISECTIONS.load(directory)
     assert record.ending is None
     assert record.steps[-1].side is None
-    again = world.go_on(bisections.find("last"))
+    again = world.go_on(BISECTIONS.find("last"))
     assert world.ran == [*order[: at + 1], *order[at:]]
     assert world.resumed == [order[at]]  # its run is continued
     assert again.pair == whole.pair
@@ -283,12 +284,12 @@ def test_bad_input_names_what_is_wrong(world: World) -> None:
     with pytest.raises(InputError, match="cannot be measured"):
         world.begun()
     assert world.ran == []
-    assert bisections.every() == []
+    assert BISECTIONS.every() == []
 
 
 def test_incomplete_versions_are_left_out_before_the_start(world: World) -> None:
     write_index([version(n, missing=("x",) if n == "4.4-1" else ()) for n in NUMBERS])
-    record = bisections.load(world.begun())
+    record = BISECTIONS.load(world.begun())
     assert [one.version for one in record.versions] == [n for n in NUMBERS if n != "4.4-1"]
     assert list(record.unusable) == ["4.4-1"]
     effort = plan.estimate(record)

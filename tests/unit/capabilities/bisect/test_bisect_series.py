@@ -12,10 +12,10 @@ import pytest
 from typing_extensions import override
 
 from lab.capabilities.bisect import patches as series
-from lab.capabilities.bisect import record as bisections
 from lab.capabilities.bisect import run
 from lab.capabilities.bisect.model import Bisection, Ending, Side
 from lab.capabilities.bisect.page import bisection_page, plan_page, result_sentence
+from lab.capabilities.bisect.record import BISECTIONS
 from lab.core.errors import InputError
 from lab.host.images import packages
 from lab.host.images.series import Series
@@ -146,13 +146,13 @@ def test_a_series_that_changed_since_is_not_continued(world: Patched) -> None:
 def test_a_guest_with_another_kernel_is_refused(world: Patched) -> None:
     with pytest.raises(InputError, match=r"sets guest\.kernel or guest\.mdadm"):
         begun(world, overrides=("guest.mdadm=4.2-5",))
-    assert bisections.every() == []
+    assert BISECTIONS.every() == []
 
 
 def test_the_plan_lists_the_patches(world: Patched) -> None:
     from lab.capabilities.bisect.question import estimate
 
-    record = bisections.load(begun(world))
+    record = BISECTIONS.load(begun(world))
     effort = estimate(record)
     page = screen(plan_page(record, effort.steps, effort.seconds))
     assert "7 patches, and the source without them" in page

@@ -10,16 +10,16 @@ import pytest
 
 from lab.capabilities.bisect import after_matrix as bisecting
 from lab.capabilities.bisect import question as planning
-from lab.capabilities.bisect import record as bisections
 from lab.capabilities.bisect import run as bisect_run
 from lab.capabilities.bisect.logic.flips import Judgement, axes_between, held_before
 from lab.capabilities.bisect.model import Bisection, Ending, Pair
-from lab.capabilities.matrix import record as matrix_runs
+from lab.capabilities.bisect.record import BISECTIONS
 from lab.capabilities.matrix import run as running
 from lab.capabilities.matrix.file import CompiledMatrix, compile_matrix
 from lab.capabilities.matrix.jobs import host_of, plan_of
 from lab.capabilities.matrix.model import JobState, MatrixRun
 from lab.capabilities.matrix.page import flip_sentence, remarkable
+from lab.capabilities.matrix.record import MATRIX_RUNS
 from lab.core.errors import HostError
 from lab.host.images import packages
 from lab.host.system import paths
@@ -118,10 +118,10 @@ def stored(matrix: CompiledMatrix, night: int, kernel: str, drift: float, mdadm:
     run.save_result(result_of(run))
     planned = plan_of(matrix, host_of(None), runs=())
     directory = running.begin(matrix, planned)
-    record = matrix_runs.load(directory)
+    record = MATRIX_RUNS.load(directory)
     done = {"state": JobState.DONE, "run": str(run.directory)}
     jobs = tuple(one.model_copy(update=done) for one in record.jobs)
-    matrix_runs.save(directory, record.model_copy(update={"jobs": jobs}))
+    MATRIX_RUNS.save(directory, record.model_copy(update={"jobs": jobs}))
     return directory
 
 
@@ -136,11 +136,11 @@ def asked(lab_home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Bisection]:
     begun = list[Bisection]()
 
     def run(directory: Path, _options: Any) -> Bisection:
-        record = bisections.load(directory)
+        record = BISECTIONS.load(directory)
         begun.append(record)
         pair = Pair(good=record.versions[0].name, bad=record.versions[1].name)
         found = record.model_copy(update={"ending": Ending.FOUND, "pair": pair})
-        bisections.save(directory, found)
+        BISECTIONS.save(directory, found)
         return found
 
     monkeypatch.setattr(bisect_run, "run", run)
@@ -162,7 +162,7 @@ def version(number: str) -> Version:
 
 def after(matrix: CompiledMatrix, directory: Path) -> MatrixRun:
     bisecting.bisect_flips(matrix, directory, None)  # type: ignore[arg-type]
-    return matrix_runs.load(directory)
+    return MATRIX_RUNS.load(directory)
 
 
 def test_a_claim_that_became_refuted_is_bisected_and_in_the_report(
@@ -220,7 +220,7 @@ def test_an_interrupted_bisection_is_continued(
         patch.setattr(bisect_run, "run", stop)
         with pytest.raises(KeyboardInterrupt):
             after(matrix, second)
-    (begun,) = matrix_runs.load(second).bisections
+    (begun,) = MATRIX_RUNS.load(second).bisections
     assert begun.result == ""
     monkeypatch.setattr(planning, "begun", stop)  # no second one begins
     (flip,) = after(matrix, second).bisections

@@ -21,6 +21,7 @@ from lab.core.errors import InputError, ToolError
 from lab.core.yaml import parse_override
 from lab.host.system import tars
 from lab.run.scripts import stable_names
+from tests.unit.test_guest_access import kind
 
 
 def machine(*sets: str, scenario: str | None = None, **options: Any) -> Compiled:
@@ -255,3 +256,7 @@ def test_what_is_no_archive_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"none")
     with pytest.raises(ToolError, match="cannot be read"):
         tars.unpack(tmp_path / "a.tar", tmp_path / "out")
+
+
+def test_up_without_a_name_is_a_machine() -> None:
+    assert kind("up", "--disks", "3") == "machine"
