@@ -4,6 +4,7 @@
 ``--page``                     writes ``docs/hardware.md`` and its picture from ``hardware.yaml``
 ``DIRECTORY``                  prints errors on the full data: ``fio-plot/``, ``disksim-valid/``
 ``DIRECTORY --table``          writes ``hardware.yaml``: the figures that the page needs
+``DIRECTORY --array JSON``     puts a run of ``raid5-of-eight`` into it: its result
 ``DIRECTORY --fit PRESET...``  fits presets again as ``lab disk fit`` does, and prints them
 =============================  ====================================================================
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import subprocess
 import sys
 import tempfile
@@ -193,6 +195,7 @@ def points(core: Core, drive: Measured, loads: Sequence[Load]) -> tuple[Point, .
 
 def write_table(core: Core, place: Path) -> None:
     """Write the project's own table from the full data."""
+    array = table()["array"]  # of a run of raid5-of-eight, which takes minutes
     drives: list[dict[str, Any]] = []
     for drive in DRIVES:
         loads = [x for x in chosen(loads_of(drive, place)) if x.jobs == 1]
@@ -204,6 +207,56 @@ def write_table(core: Core, place: Path) -> None:
                 "loads": [x.model_dump(mode="json", exclude_defaults=True) for x in loads],
             }
         )
+    rows = [
+        {k: round(v, 7) if isinstance(v, float) else v for k, v in asdict(row).items()}
+        for row in traced.all_of(core, place / "disksim-valid")
+    ]
+    dump({"drives": drives, "traced": rows, "array": array})
+
+
+def write_array(place: Path, result: Path) -> None:
+    """Put a run of ``raid5-of-eight`` into the project's own table. ``result``: its JSON."""
+    cells = json.loads(result.read_text())["cells"]
+    modelled: dict[tuple[str, int], tuple[float, float, float]] = {}
+    for cell in cells:
+        depth = int(next(iter(cell["axes"].values())))
+        for kind in ("read", "write"):
+            values = {
+                m["metric"]: m["median"] for m in cell["measurements"] if m["workload"] == kind
+            }
+            own = [c for c in cell["counters"] if c["workload"] == kind]
+            requests = values["iops"] * values["seconds"]
+            members = (sum(c[f"{word}s"] for c in own) / requests for word in ("read", "write"))
+            modelled[kind, depth] = (values["iops"], *members)
+    name = "SERVER__IBM_M1015__8x2TBRAID5MDADM.csv"
+    rates: dict[tuple[str, int], float] = {}
+    for load in fio_plot(place / "fio-plot" / name):
+        rates["read" if load.read_share else "write", load.depth] = load.rate
+    counted: dict[int, list[float]] = {}
+    with (place / "fio-plot-members" / name).open() as file:
+        for row in csv.DictReader(file):
+            if row["rw"] == "randwrite" and not row["disk"].startswith("md"):
+                sums = counted.setdefault(int(row["iodepth"]), [0.0, 0.0])
+                for n, field in enumerate(("read_ios", "write_ios")):
+                    sums[n] += int(row[field]) / int(row["fio_writes"])
+    rows = [
+        {
+            "depth": depth,
+            "reads": [round(rates["read", depth], 2), round(modelled["read", depth][0], 2)],
+            "writes": [round(rates["write", depth], 2), round(modelled["write", depth][0], 2)],
+            "member_reads": [round(v, 3) for v in (counted[depth][0], modelled["write", depth][1])],
+            "member_writes": [
+                round(v, 3) for v in (counted[depth][1], modelled["write", depth][2])
+            ],
+        }
+        for depth in sorted(counted)
+        if ("write", depth) in modelled
+    ]
+    dump({**table(), "array": rows})
+
+
+def dump(data: dict[str, Any]) -> None:
+    """Write the project's own table."""
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = 200
@@ -212,11 +265,7 @@ def write_table(core: Core, place: Path) -> None:
             "# Figures of measured drives, for docs/hardware.md: seconds, requests per second.\n"
             "# Made by `python -m bench.hardware DIRECTORY --table`.\n"
         )
-        rows = [
-            {k: round(v, 7) if isinstance(v, float) else v for k, v in asdict(row).items()}
-            for row in traced.all_of(core, place / "disksim-valid")
-        ]
-        yaml.dump({"drives": drives, "traced": rows}, file)
+        yaml.dump(data, file)
 
 
 def write_page(core: Core, page: Path = PAGE) -> None:
@@ -227,7 +276,9 @@ def write_page(core: Core, page: Path = PAGE) -> None:
     loads = stored()
     all_points = {d.preset: points(core, d, loads[d.preset]) for d in DRIVES}
     drives = [(about[d.preset], drive_of(d.preset), all_points[d.preset]) for d in DRIVES]
-    page.write_text(hardware_page.page(drives, hardware_page.traced(table()["traced"])))
+    own = table()
+    more = hardware_page.traced(own["traced"]) + "\n" + hardware_page.array(own["array"])
+    page.write_text(hardware_page.page(drives, more))
     picture = hardware_page.scatter([(d.name, all_points[d.preset]) for d in DRIVES])
     page.with_suffix(".svg").write_text(vl_convert.vegalite_to_svg(picture) + "\n")
 
@@ -277,6 +328,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.hardware", description=__doc__)
     parser.add_argument("directory", nargs="?", type=Path)
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--array", type=Path, metavar="RESULT.json")
     parser.add_argument("--fit", nargs="*", metavar="PRESET")
     parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
@@ -285,7 +337,9 @@ def main() -> None:
     core = library()
     if given.page:
         write_page(core)
-    if given.directory is not None and given.table:
+    if given.directory is not None and given.array:
+        write_array(given.directory, given.array)
+    elif given.directory is not None and given.table:
         write_table(core, given.directory)
     elif given.directory is not None and given.fit is not None:
         fit(core, given.directory, given.fit or [d.preset for d in DRIVES])

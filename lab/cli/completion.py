@@ -122,6 +122,8 @@ def set_keys(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     key, equals, value = incomplete.partition("=")
     if equals:
         choices = _choices(schema, keys.get(key, {}))
+        if key == "disks.model":
+            choices += [f"profile:{name}" for name in catalog.profiles()]
         return [(f"{key}={choice}", "") for choice in choices if choice.startswith(value)]
     found = [(name, _first_line(node)) for name, node in keys.items()]
     found += [(name, "") for name in _named(_document(context))]

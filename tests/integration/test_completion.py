@@ -102,6 +102,15 @@ def test_profiles_and_keys_of_what_is_extended(cli: Cli, ask: Callable[[str], li
     assert "workloads.write.bs" in ask("lab scenario plan q.yaml --set workloads.")
 
 
+def test_drives_by_name(cli: Cli, ask: Callable[[str], list[str]]) -> None:
+    kept = cli.home / "data" / "profiles" / "mine.yaml"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text("kind: ssd\n")
+    assert ask("lab disk serve hdd_sam") == ["hdd_samsung_f1"]
+    assert ask("lab disk serve mi") == ["mine"]
+    assert ask("lab run scenario degraded --set disks.model=pro") == ["disks.model=profile:mine"]
+
+
 def unknown(key: str) -> bool:
     """Return whether a scenario has no such key, for any value."""
     path = catalog.scenario_path("raid5-parity-last")
