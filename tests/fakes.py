@@ -437,3 +437,12 @@ def git(place: Path, *words: str) -> str:
         ["git", "-C", str(place), *who, *words], check=True, capture_output=True, text=True
     )
     return done.stdout.strip()
+
+
+def diff(before: str, after: str, path: str, place: Path) -> str:
+    """Return a patch of one file of the source."""
+    for side, text in (("a", before), ("b", after)):
+        (place / side / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / side / path).write_text(text, encoding="utf-8")
+    words = ["git", "diff", "--no-index", "--no-prefix", "a", "b"]
+    return subprocess.run(words, cwd=place, capture_output=True, text=True, check=False).stdout

@@ -74,7 +74,7 @@ def test_no_other_test_imports_a_capability() -> None:
     uses = re.compile(r"^\s*(?:from|import) lab\.capabilities\.(\w+)", re.MULTILINE)
     pairs = {name: set(delete_test.users(name)) for name in NAMES}
     found = []
-    for path in sorted((ROOT / "tests/unit").rglob("*.py")):
+    for path in [*(ROOT / "tests/unit").rglob("*.py"), *(ROOT / "tests/guest").rglob("*.py")]:
         for name in uses.findall(path.read_text("utf-8")):
             if path.parent.name not in pairs[name]:
                 found.append(f"{path.relative_to(ROOT)}: {name}")

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.test_fio_results import report
 
 from drive.loop import Core, Loop
 from lab.compile.scenario.compiler import compile_scenario
@@ -25,6 +24,7 @@ from lab.plugins.disks.hdd import PRESETS as HDD
 from lab.plugins.disks.hdd import drive_of
 from lab.plugins.disks.ssd import PRESETS as SSD
 from tests.fakes import SCENARIO, Cli
+from tests.unit.capabilities.disks.test_fio_results import report
 
 DEPTHS = (1, 2, 4, 8, 16, 32)
 OTHER = replace(

@@ -12,9 +12,8 @@ import pytest
 
 from lab.compile.image.build import namespaced
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED
-
-from .conftest import Home
-from .test_patch import diff
+from tests.fakes import diff
+from tests.guest.conftest import Home
 
 pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.timeout(3600)]
 

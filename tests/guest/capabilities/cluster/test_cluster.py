@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tests import intruder
-
-from .conftest import Home, six_short_cells
+from tests.guest.conftest import Home, six_short_cells
 
 pytest.importorskip("distributed")
 pytestmark = [pytest.mark.guest, pytest.mark.slow]  # two minutes

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED
-
-from .conftest import Home
+from tests.guest.conftest import Home
 
 pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.timeout(4 * 3600)]
 

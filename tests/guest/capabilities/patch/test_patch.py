@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from .conftest import Home
+from tests.fakes import diff
+from tests.guest.conftest import Home
 
 pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -21,15 +21,6 @@ HEADER = """\
 +/* included by no file */
 """
 CHECKS = ("--levels", "5", "--claims", "none")
-
-
-def diff(before: str, after: str, path: str, place: Path) -> str:
-    """Return a patch of one file of the source."""
-    for side, text in (("a", before), ("b", after)):
-        (place / side / path).parent.mkdir(parents=True, exist_ok=True)
-        (place / side / path).write_text(text, encoding="utf-8")
-    words = ["git", "diff", "--no-index", "--no-prefix", "a", "b"]
-    return subprocess.run(words, cwd=place, capture_output=True, text=True, check=False).stdout
 
 
 def test_a_regression_is_flagged_and_an_unused_header_is_not(

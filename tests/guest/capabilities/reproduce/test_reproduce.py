@@ -14,8 +14,7 @@ import pytest
 
 from lab.core.errors import EXIT_DIFFERENT, EXIT_DONE
 from lab.host.system import paths
-
-from .conftest import Home
+from tests.guest.conftest import Home
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1800)]
 

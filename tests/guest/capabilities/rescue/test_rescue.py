@@ -18,8 +18,7 @@ from lab.capabilities.rescue.logic import attempts, drills, judge
 from lab.capabilities.rescue.model import Attempt
 from lab.capabilities.rescue.run import Options, Practice
 from lab.core.errors import FullError
-
-from .conftest import Home
+from tests.guest.conftest import Home
 
 pytestmark = pytest.mark.guest
 MIB = 1024**2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Home
+from tests.guest.conftest import Home
 
 pytestmark = pytest.mark.guest
 

@@ -6,9 +6,12 @@ import json
 
 import pytest
 
+from lab.cli import capabilities
 from lab.host.system import paths
 from tests.fakes import Cli
 from tests.unit.test_go_on import again, ended_by, files
+
+REPORT = ("--report", "site") if "site" in capabilities.names() else ()
 
 MATRIX = "title: T\nimages: [debian-12]\nscenarios: [{name: ./question.yaml}]\n"
 
@@ -18,7 +21,7 @@ def test_a_matrix_goes_on_with_the_job_that_was_under_way(
 ) -> None:
     base, lab = files(cli, monkeypatch), ended_by(cli)
     cli.file(MATRIX, "m.yaml")
-    words = ("run", "matrix", "./m.yaml", "--report", "site")
+    words = ("run", "matrix", "./m.yaml", *REPORT)
     ended = lab("SIGINT", 2, *words, "--shard", "1/1", "--out", "place")
     assert "0 of 1 job done, with 2 cells finished of others, kept in" in ended.stderr
     command = again(ended)
