@@ -59,7 +59,7 @@ _PLACES: Final = (16, 64, 256, 1024)
 _CHOICES: Final = (0, 2, 8, 32, 128)
 _LEADS: Final = (0, 1, 2, 4, 8)
 _QUEUES: Final = (16, 8)
-_CHANNELS: Final = (4, 8, 12, 16, 24, 32, 48, 64, 128)
+_CHANNELS: Final = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128)
 _LEAST_GC: Final = 32 * _PAGE
 _EXCESS: Final = 1.15
 """A first run of writes that is faster by this factor than later ones filled an empty cache."""
@@ -578,7 +578,7 @@ def _reads(bench: _Bench, start: SolidStateDrive, loads: Sequence[Load]) -> Soli
                 else ("read_latency", "link_command"),
                 cost,
                 step=0.3,
-                rounds=8,
+                rounds=16,
             )
             if found_cost < least:
                 least, best = found_cost, made(found)
