@@ -18,7 +18,8 @@ Modelled drives next to the real ones that they are named after. `python -m benc
 makes this page from `bench/hardware.yaml`, which has the values and their sources.
 
 - Each drive's values were found by [`lab disk fit`](howto/real-disks.md#profiles) from every other
-  depth. The other depths were **not fitted**: they test the model.
+  depth. The other depths were **not fitted**. But which mechanisms the model has was decided with
+  all depths in view, so they are no blind test.
 - Loads are random requests of 4 KiB, with direct I/O, 60 s each. Error: modelled divided by
   measured, less 1.
 - The host's time between two requests is fio's: a request's time less its latency, at the lowest
@@ -166,9 +167,11 @@ ARRAY: Final = """\
 ## A RAID 5 of eight
 
 Scenario `raid5-of-eight`, run in a guest in virtual time, next to fio-plot's measurement of a real
-md RAID 5. Its drives, its chunk and the file's place are unknown. Three values of the drive were
-found from **reads at depths 1 and 32**: the controller's time, and seeks to the next track and on
-average. Everything else was not fitted. Members' requests are those of all members per array write.
+md RAID 5. Its drives, its chunk and the file's place are unknown. Three values of the drive (the
+controller's time, and seeks to the next track and on average) were **chosen by hand with the
+array's values in view**: its reads at all depths, and what theory says of its writes. So the table
+shows how well one drive of this model can explain the array. It does not show that the model
+predicts an array. Members' requests are those of all members per array write.
 md's rule for a small write is two reads and two writes; the rest is the bitmap's.
 """
 

@@ -75,7 +75,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     place.chmod(0o755)
     for name in ("public", "scripts", "home"):
         (place / name).mkdir()
-        (place / name).chmod(0o777)
+        (place / name).chmod(0o755 if name == "home" else 0o777)
     for name in (*sorted(p.name for p in image_recipes.directory().glob("*.sh")), "linux.config"):
         shutil.copyfile(image_recipes.directory() / name, place / "scripts" / name)
     (place / "canary").write_text("the canary sings")
@@ -106,7 +106,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def as_user(user: int, act: Callable[[], None]) -> str:
-    """Do it as this user; return the class and message of its error, or nothing."""
+    """Do it as this user, who has the home; return the class and message of its error, or
+    nothing."""
+    home = Path(os.environ["LAB_HOME"])
+    if os.geteuid() == 0:
+        os.chown(home, user, user)
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         try:
@@ -125,6 +129,8 @@ def as_user(user: int, act: Callable[[], None]) -> str:
     with os.fdopen(read, "rb") as stream:
         said = stream.read().decode()
     os.waitpid(child, 0)
+    if os.geteuid() == 0:
+        os.chown(home, 0, 0)
     return said
 
 
