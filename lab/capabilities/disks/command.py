@@ -108,7 +108,6 @@ def fit(
     Examples:
         lab disk fit randread-1.json randread-4.json randread-16.json
         lab disk fit benchmark_data/sdb --name mydisk --rpm 7200
-        lab run scenario raid5-chunk-seek --set disks.model=profile:mydisk
     """
     from lab.capabilities.disks import run as profiles
     from lab.cli.display.progress import Spinner

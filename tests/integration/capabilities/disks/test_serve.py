@@ -90,6 +90,7 @@ def test_any_client_reads_and_writes_and_meets_faults(tmp_path: Path, cli: Cli) 
     assert not list((tmp_path / "h/state/served").iterdir())
 
 
+@pytest.mark.slow  # real time: it needs a quiet host
 def test_it_is_as_fast_as_predicted(tmp_path: Path) -> None:
     """Within a tenth, since others use the host; the mean of 150 reads has an error of 2.5 %."""
     with serving(tmp_path, "--size", "1TB") as (at, _):
