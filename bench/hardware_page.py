@@ -19,7 +19,8 @@ makes this page from `bench/hardware.yaml`, which has the values and their sourc
 
 - Each drive's values were found by [`lab disk fit`](howto/real-disks.md#profiles) from every other
   depth. The other depths were **not fitted**. But which mechanisms the model has was decided with
-  all depths in view, so they are no blind test.
+  all depths in view, so they are no blind test. The caches of the Samsung F1 and the Seagate, and
+  the Seagate's rates, were set by hand afterwards.
 - Loads are random requests of 4 KiB, with direct I/O, 60 s each. Error: modelled divided by
   measured, less 1.
 - The host's time between two requests is fio's: a request's time less its latency, at the lowest
