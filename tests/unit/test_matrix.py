@@ -239,14 +239,14 @@ def test_more_cells_than_anybody_can_run_are_refused_at_once(tmp_path: Path) -> 
     text = with_matrix(f"  workloads.write.count: [{numbers}]\n  workloads.read.count: [{numbers}]")
     began = time.process_time()
     assert f"makes 998001 cells; {MAX_CELLS} are the most" in refused(tmp_path, text)
-    assert time.process_time() - began < 2
+    assert (time.process_time() - began) * scale(reference()) < 2
 
 
 def test_checking_every_scenario_takes_less_than_a_second() -> None:
     began = time.process_time()
     for path in catalog.scenarios().values():
         compile_scenario(path)
-    assert time.process_time() - began < 1
+    assert (time.process_time() - began) * scale(reference()) < 1
 
 
 def test_a_commands_words_are_one_value_of_an_axis(tmp_path: Path) -> None:
