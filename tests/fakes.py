@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.compile.guest.program import CUT
-from lab.compile.scenario.compiler import compile_scenario
+from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import LabError
+from lab.core.yaml import parse_override
 from lab.model.execution.procedure import (
     AskServer,
     AttachDisk,
@@ -72,6 +73,19 @@ workloads:
 
 PLUGIN = ("-p", "lab.testing.plugin", "-p", "xdist", "-p", "no:cacheprovider")
 """Options of a pytest without automatic plug-ins (``PYTEST_DISABLE_PLUGIN_AUTOLOAD``)."""
+
+
+def compiled_text(
+    directory: Path,
+    text: str = SCENARIO,
+    *sets: str,
+    trials: int | None = None,
+    name: str = "q",
+) -> Compiled:
+    """Write a scenario's file and compile it with ``--set``."""
+    path = directory / f"{name}.yaml"
+    path.write_text(text, encoding="utf-8")
+    return compile_scenario(path, overrides=[parse_override(s) for s in sets], trials=trials)
 
 
 def with_matrix(matrix: str, text: str = SCENARIO) -> str:

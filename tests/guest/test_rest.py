@@ -20,7 +20,6 @@ from lab.compile.cell import procedure as compiling
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.cell.rest import Rest
 from lab.compile.guest import seeds
-from lab.compile.scenario.compiler import compile_scenario
 from lab.host import images
 from lab.host.guest.virtual.sealed import SealedBackend
 from lab.host.images import virtual_time
@@ -29,6 +28,7 @@ from lab.model.execution.procedure import UNREST
 from lab.model.scenario.document import Cell, Workload
 from lab.run.steps import Undo, run_procedure
 from tests import sealed
+from tests.fakes import compiled_text
 
 from .conftest import Home
 
@@ -141,9 +141,9 @@ def cells(data: dict[str, Any], directory: Path) -> tuple[Cell, Cell]:
     Other places are another value: 183 to 366 a second with eight seeds of pair 35, and 198 to 200
     with one of them alone and after four other workloads.
     """
-    path = directory / "pair.yaml"
-    path.write_text(yaml.safe_dump(data, sort_keys=False))
-    cell = seeds.own_places(compile_scenario(path).cells[0])
+    cell = seeds.own_places(
+        compiled_text(directory, yaml.safe_dump(data, sort_keys=False), name="pair").cells[0]
+    )
     return cell, cell.model_copy(update={"workloads": cell.workloads[::-1]})
 
 

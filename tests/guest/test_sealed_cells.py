@@ -28,7 +28,7 @@ from lab.model.scenario.document import Cell
 from lab.plugins import catalog
 from lab.run.steps import CheckFailedError, Undo, run_procedure
 from tests import sealed
-from tests.fakes import PLUGIN
+from tests.fakes import PLUGIN, compiled_text
 
 from .conftest import Home
 
@@ -538,9 +538,7 @@ def test_each_request_is_counted_as_what_it_is(
     bench: SealedBackend, tmp_path: Path, sets: Sequence[str]
 ) -> None:
     """By the disks' driver, by the kernel's tracing as in real time, and by arithmetic."""
-    path = tmp_path / "requests.yaml"
-    path.write_text(REQUESTS)
-    (cell,) = compile_scenario(path, overrides=[parse_override(s) for s in sets]).cells
+    (cell,) = compiled_text(tmp_path, REQUESTS, *sets, name="requests").cells
     whole = cell_procedure(cell, bench.record.directory)
     steps = tuple(
         step.model_copy(

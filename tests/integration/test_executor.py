@@ -13,7 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from lab.compile.guest.disks import Plugged
-from lab.compile.scenario.compiler import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import TroubleError
 from lab.core.units import GIB
@@ -42,7 +42,7 @@ from lab.run.scheduling.cell_queue import CellQueue
 from lab.run.scheduling.executor import Execution
 from lab.run.worker_pool import PooledWorker, WorkerPool
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
-from tests.fakes import SCENARIO, with_matrix
+from tests.fakes import SCENARIO, compiled_text, with_matrix
 
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 FOUR = "  guest.memory: [512MiB, 640MiB]\n  array.layout: [left-symmetric, parity-last]\n"
@@ -203,9 +203,7 @@ class Run:
 @pytest.fixture
 def begin(world: World, tmp_path: Path) -> Callable[..., Run]:
     def make(text: str = with_matrix(FOUR), queue: CellQueue | None = None, **options: Any) -> Run:
-        path = tmp_path / "q.yaml"
-        path.write_text(text)
-        compiled = compile_scenario(path)
+        compiled = compiled_text(tmp_path, text)
         store = RunStore.create("q", text, tmp_path / "out")
         store.save_run(
             StoredRun(

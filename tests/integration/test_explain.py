@@ -24,6 +24,7 @@ from lab.report.terminal.explanation import explanation_page
 from lab.results.documents import result_of
 from lab.results.explain import beside, explanation_of_run
 from lab.results.report import page_of
+from tests.fakes import compiled_text
 from tests.runs import SMALL, theory_run
 
 
@@ -35,9 +36,7 @@ def explained(name: str, workload: str, *sets: str) -> Explanation:
 
 
 def test_after_a_fault_the_reason_is_the_fault_and_counters_are_shown(tmp_path: Path) -> None:
-    path = tmp_path / "q.yaml"
-    path.write_text(AFTER)
-    cell = compile_scenario(path).base
+    cell = compiled_text(tmp_path, AFTER).base
     before, after, unknown = explanations(cell)
     assert "iops" in before.expected
     assert after.sentences == (

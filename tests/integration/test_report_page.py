@@ -305,23 +305,6 @@ def paths_of(cli: Cli) -> Path:
     return directory
 
 
-def test_a_run_that_cannot_be_read_is_named_by_the_site(cli: Cli) -> None:
-    directory = paths_of(cli)
-    good = stored_run(directory)
-    broken = directory / "broken-20250101-000000"
-    broken.mkdir()
-    (broken / "run.json").write_text('{"id": "x"')
-    done = cli("site", "site")
-    assert done.status == 0
-    assert str(broken / "run.json") in done.stderr
-    index = Reader((cli.base / "site" / "index.html").read_text(encoding="utf-8"))
-    assert str(broken / "run.json") in index.text
-    assert index.foreign == [f"a {good.id}.html"] * 2
-    page = Reader((cli.base / "site" / f"{good.id}.html").read_text(encoding="utf-8"))
-    assert page.foreign == ["a index.html"]
-    assert cli("site").stdout == "Written to ~/h/data/site/index.html\n"
-
-
 def test_pictures_are_written_as_svg_and_png(cli: Cli) -> None:
     store = stored_run(paths_of(cli))
     done = cli("report", "last", "--out", "page.html", "--pictures", "p", "--json")

@@ -133,14 +133,6 @@ def test_a_changed_lock_is_installed_into_the_environment_there_is(checkout: Che
     assert sum(" install " in line for line in checkout.log()) == 6
 
 
-def test_a_changed_tool_section_needs_no_set_up(checkout: Checkout) -> None:
-    checkout.setup()
-    with (checkout.tree / "pyproject.toml").open("a") as project:
-        project.write("\n[tool.other]\nanything = 1\n")
-    checkout.setup()
-    assert len(checkout.log()) == 4
-
-
 def test_a_moved_checkout_is_set_up_anew(checkout: Checkout) -> None:
     checkout.setup()
     moved = Checkout(checkout.base, checkout.base / "moved")
@@ -156,14 +148,6 @@ def test_without_root_and_sudo_the_packages_are_named(checkout: Checkout) -> Non
     assert "neither root" in done.stderr
     assert "--no-install-recommends xorriso gcc" in done.stderr
     assert checkout.log() == []
-
-
-def test_the_browser_comes_only_where_it_is_asked_for(checkout: Checkout) -> None:
-    checkout.write("missing", "chromium\nchromium-driver\n")
-    assert checkout.setup().returncode == 0
-    done = checkout.setup(WITH_BROWSER="1")
-    assert done.returncode == 3
-    assert "--no-install-recommends chromium chromium-driver" in done.stderr
 
 
 @pytest.mark.parametrize("root", [True, False])

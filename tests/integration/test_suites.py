@@ -23,10 +23,9 @@ from lab.capabilities.matrix.logic.entries import Expected
 from lab.capabilities.matrix.logic.known_failures import endings
 from lab.capabilities.matrix.model import Ending, JobRecord
 from lab.compile.cell.procedure import cell_procedure, target_of
-from lab.compile.scenario.compiler import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import InputError, ToolError
-from lab.core.yaml import parse_override
 from lab.host.guest.ssh import directories
 from lab.model.execution.procedure import GuestCommand, Procedure, SendDirectory, Timed
 from lab.model.result.comparison import Comparison
@@ -47,7 +46,7 @@ from lab.run import execute
 from lab.run.preparation.suites import check_suites, wanting
 from lab.run.steps import Undo, run_procedure
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
-from tests.fakes import PLUGIN, Cli, FakeBench
+from tests.fakes import PLUGIN, Cli, FakeBench, compiled_text
 from tests.suites import blktests_suite, mdadm_suite
 
 pytest_plugins = ["pytester"]
@@ -345,9 +344,7 @@ def test_of_several_disks_the_worst_decides() -> None:
 
 
 def compiled(directory: object, tmp_path: Path, text: str = SCENARIO, *sets: str) -> Compiled:
-    path = tmp_path / "suite.yaml"
-    path.write_text(text.replace("DIRECTORY", str(directory)))
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets])
+    return compiled_text(tmp_path, text.replace("DIRECTORY", str(directory)), *sets, name="suite")
 
 
 def test_a_directory_in_the_file_is_looked_for_beside_it(

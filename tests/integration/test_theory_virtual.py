@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from lab.analysis.predict import predictions
-from lab.compile.scenario.compiler import compile_scenario
 from lab.md.theory.cell import _follow_load
+from tests.fakes import compiled_text
 
 
 class Recorded(NamedTuple):
@@ -50,8 +50,9 @@ def error(directory: Path, one: Recorded, **drive: float) -> float:
     array = {"level": one.level, "component_size": "1GiB", "initial_sync": "assume_clean"}
     array |= {"chunk": one.chunk} if one.chunk else {}
     array |= {"bitmap": "internal" if one.bitmap else "none", "bitmap_chunk": one.bitmap}
-    path = directory / "recorded.yaml"
-    path.write_text(
+    _follow_load.cache_clear()
+    (cell,) = compiled_text(
+        directory,
         json.dumps(
             {
                 "title": "Random writes",
@@ -71,10 +72,9 @@ def error(directory: Path, one: Recorded, **drive: float) -> float:
                     | {"time_based": True, "runtime": "20s"}
                 ],
             }
-        )
-    )
-    _follow_load.cache_clear()
-    (cell,) = compile_scenario(path).cells
+        ),
+        name="recorded",
+    ).cells
     said = predictions(cell, kernel="6.1.0-56-cloud-amd64")
     (found,) = [p.value for p in said if p.metric == "iops"]
     return found / one.iops - 1

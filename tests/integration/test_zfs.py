@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.compiler import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import InputError
 from lab.core.units import GIB, MIB
-from lab.core.yaml import parse_override
 from lab.model.execution.procedure import GuestCommand, Step, Timed, Verify
 from lab.model.image.manifest import ImageFacts
 from lab.model.scenario.document import Array, Filesystem
 from lab.plugins.arrays.zfs import ARRAY, create_command
 from lab.plugins.guest_programs import flush_arc
+from tests.fakes import compiled_text
 
 DATASET = Filesystem(type="zfs")
 
@@ -195,9 +195,7 @@ workloads:
 
 
 def compiled(tmp_path: Path, *sets: str) -> Compiled:
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO, encoding="utf-8")
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets])
+    return compiled_text(tmp_path, SCENARIO, *sets)
 
 
 def test_file_system_workloads_run_on_the_dataset_with_an_empty_arc(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from lab.model.scenario.document import Cell
 from lab.model.scenario.fault import Fault
 from lab.run.scheduling import admission
 from lab.run.task import Task, task_of
-from tests.fakes import SCENARIO
+from tests.fakes import SCENARIO, compiled_text
 
 pytestmark = pytest.mark.usefixtures("lab_home")
 
@@ -28,9 +28,7 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Task:
     monkeypatch.setattr(load, "available_memory", lambda: 100 * GIB)
     monkeypatch.setattr(load, "free_space", lambda: 10_000 * GIB)
     monkeypatch.setattr(load, "throughput", lambda: 1e12)
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO)
-    return task_of(compile_scenario(path).base)
+    return task_of(compiled_text(tmp_path, SCENARIO).base)
 
 
 def concurrent(task: Task, kind: str, jobs: int | None = None) -> int:

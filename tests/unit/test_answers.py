@@ -20,7 +20,7 @@ from lab.results.documents import result_of
 from lab.results.report import page_of
 from lab.store.runs import RunStore
 from tests import runs
-from tests.fakes import SCENARIO
+from tests.fakes import SCENARIO, compiled_text
 
 TEXT = (
     SCENARIO
@@ -42,10 +42,8 @@ claims:
 
 
 def scenario(tmp_path: Path, old: str = "", new: str = "") -> Scenario:
-    path = tmp_path / "q.yaml"
     assert old in TEXT
-    path.write_text(TEXT.replace(old, new, 1))
-    return compile_scenario(path).scenario
+    return compiled_text(tmp_path, TEXT.replace(old, new, 1)).scenario
 
 
 # -- the file
@@ -120,10 +118,8 @@ def test_a_third_key_claim_is_refused(tmp_path: Path) -> None:
         f"{sentences}"
         for n in (1, 2)
     ).replace(" > ", " >= ")
-    path = tmp_path / "q.yaml"
-    path.write_text(TEXT + more)
     with pytest.raises(InputError, match=r"q.yaml:46: claims\[3\].if_holds: 2 other claims"):
-        compile_scenario(path)
+        compiled_text(tmp_path, TEXT + more)
 
 
 MEASURED = re.compile(r"\d ?([kMG]?B/s|/s|IOPS|m?s\b|%|times)")

@@ -11,10 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.cli.commands import app
-from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError
-from lab.core.yaml import parse_override
 from lab.host.system import paths
 from lab.model.result.reproduction import CellState
 from lab.model.scenario.document import Cell
@@ -22,7 +20,7 @@ from lab.results.agreement import agreement_of
 from lab.results.export import Form, export
 from lab.store import bundles
 from lab.store.runs import RunStore
-from tests.fakes import SCENARIO, stored_run
+from tests.fakes import SCENARIO, compiled_text, stored_run
 from tests.unit.test_reuse import digest, ran
 
 
@@ -32,9 +30,7 @@ def cell(tmp_path: Path) -> Cell:
 
 
 def sealed_cell(tmp_path: Path) -> Cell:
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO)
-    return compile_scenario(path, overrides=[parse_override("guest.clock=virtual")]).base
+    return compiled_text(tmp_path, SCENARIO, "guest.clock=virtual").base
 
 
 def bundle(run: RunStore, place: Path) -> Path:

@@ -10,8 +10,6 @@ from typing import Any, cast
 import pytest
 
 from lab.analysis.disk_speed import check_of
-from lab.compile.scenario.compiler import compile_scenario
-from lab.core.yaml import parse_override
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES, Calibration, kind_of
 from lab.model.result.document import Outcome
 from lab.model.scenario.claim import Verdict
@@ -21,7 +19,7 @@ from lab.run import calibration
 from lab.run.preparation.platforms import Platform
 from lab.run.task import task_of
 from lab.store import calibrations
-from tests.fakes import SCENARIO, stored_run
+from tests.fakes import SCENARIO, compiled_text, stored_run
 
 PLACES = cast(
     "dict[str, Platform]",
@@ -39,9 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cell(directory: Path, *sets: str) -> Cell:
-    path = directory / "q.yaml"
-    path.write_text(SCENARIO)
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets]).base
+    return compiled_text(directory, SCENARIO, *sets).base
 
 
 def wish(tmp_path: Path, *sets: str) -> calibration.Wanted:
@@ -184,9 +180,7 @@ def test_modelled_drives_are_not_calibrated_and_in_real_time_not_judged(
 
 
 def test_one_modelled_drive_is_enough_and_other_disks_are_calibrated(tmp_path: Path) -> None:
-    path = tmp_path / "mixed.yaml"
-    path.write_text(MIXED)
-    mixed = compile_scenario(path).base
+    mixed = compiled_text(tmp_path, MIXED, name="mixed").base
     (throttled,), known = calibration.wanted([mixed], PLACES)
     assert (throttled.disk.model, known) == ("throttle", [])
     found = calibration.calibrate(throttled, said(throttled, 1.0))

@@ -12,11 +12,10 @@ from lab.compile.cell.metrics import COUNTS, similar
 from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.fields import fields_of
 from lab.core.errors import InputError
-from lab.core.yaml import parse_override
 from lab.model.result.document import CellResult, Outcome
 from lab.model.scenario.claim import Verdict, matches
 from lab.plugins import catalog
-from tests.fakes import Cli
+from tests.fakes import Cli, compiled_text
 from tests.speed import reference, scale
 
 TEXT = """\
@@ -57,9 +56,7 @@ def text(value: str = GOOD, **changes: str) -> str:
 
 
 def compiled(tmp_path: Path, scenario: str, *sets: str) -> Compiled:
-    path = tmp_path / "q.yaml"
-    path.write_text(scenario)
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets])
+    return compiled_text(tmp_path, scenario, *sets)
 
 
 def refused(tmp_path: Path, scenario: str) -> str:

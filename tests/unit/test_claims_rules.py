@@ -14,6 +14,7 @@ from lab.core.errors import InputError
 from lab.core.yaml import read_file
 from lab.model.scenario.claim import WIDTHS, Claim, Order, Ratio, Same
 from lab.plugins import catalog
+from tests.fakes import compiled_text
 
 NAMES = sorted(catalog.scenarios())
 POST = re.compile(r"S00[0-4]-")
@@ -151,10 +152,8 @@ def test_what_a_claim_lacks_is_found(tmp_path: Path, old: str, new: str, problem
 
 @pytest.mark.parametrize("key", ["quote: faster", "published: 2"])
 def test_a_claim_of_your_own_is_not_published(tmp_path: Path, key: str) -> None:
-    path = tmp_path / "q.yaml"
-    path.write_text(TEXT.replace("quote: faster", f"ours: true, {key}"))
     with pytest.raises(InputError, match=rf"q\.yaml:9: claims\[0\]\.{key[:5]}.*remove it, or ours"):
-        compile_scenario(path)
+        compiled_text(tmp_path, TEXT.replace("quote: faster", f"ours: true, {key}"))
 
 
 def test_the_words_have_one_width_each() -> None:

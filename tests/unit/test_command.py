@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.compiler import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError, ToolError
-from lab.core.yaml import parse_override
 from lab.model.execution.procedure import GuestCommand, Verify
 from lab.model.result.measurement import MetricKind
 from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
+from tests.fakes import compiled_text
 
 TOOL = catalog.workload("command")
 HEAD = "title: T\nquestion: Q?\ndisks: {count: 3, size: 1GiB}\n"
@@ -30,9 +30,7 @@ def parsed(text: str, metrics: dict[str, Any], **more: Any) -> dict[str, float]:
 
 
 def compiled(tmp_path: Path, text: str, *sets: str) -> Compiled:
-    path = tmp_path / "q.yaml"
-    path.write_text(HEAD + text)
-    return compile_scenario(path, overrides=[parse_override(one) for one in sets])
+    return compiled_text(tmp_path, HEAD + text, *sets)
 
 
 @pytest.mark.parametrize(

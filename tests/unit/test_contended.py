@@ -11,7 +11,6 @@ import pytest
 
 from lab.analysis.judge import JudgedCell, judge
 from lab.analysis.noise import Repetition
-from lab.compile.scenario.compiler import compile_scenario
 from lab.host.system import load, paths
 from lab.model.execution.events import CellFinished
 from lab.model.execution.procedure import Procedure
@@ -27,7 +26,7 @@ from lab.run.scheduling.decide import REPEATS, decide
 from lab.run.scheduling.executor import Execution
 from lab.run.task import Task, task_of
 from lab.store.runs import RunStore
-from tests.fakes import raw_of, stored_run
+from tests.fakes import compiled_text, raw_of, stored_run
 
 QUIET, BUSY = 0.05, 0.61
 CONTENDED = "the guest waited for a processor for 61.0% of write, trial 1"
@@ -187,13 +186,11 @@ workloads:
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execution:
     monkeypatch.setenv("LAB_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(load, "throughput", lambda: 1e15)
-    path = tmp_path / "q.yaml"
-    path.write_text(TWO_STEPS)
     store = RunStore(tmp_path / "run")
     (store.directory / "cells").mkdir(parents=True)
     return Execution(
         store=store,
-        compiled=compile_scenario(path),
+        compiled=compiled_text(tmp_path, TWO_STEPS),
         platforms={},
         watch=lambda *_: None,
         say=lambda _: None,

@@ -16,7 +16,7 @@ from lab.host.system.accelerator import Accelerator
 from lab.model.execution.procedure import BeginWorkload, PowerCycle, WaitForSsh
 from lab.run.preparation.guest_jobs import GuestJobs
 from lab.run.worker import SlotUse
-from tests.fakes import SCENARIO
+from tests.fakes import SCENARIO, compiled_text
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.usefixtures("lab_home")
@@ -90,9 +90,7 @@ def test_the_first_boot_of_a_run_is_waited_for(
     save: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing measures yet. A guest that boots for a cell steps back behind those that measure."""
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO)
-    cell = compile_scenario(path).base
+    cell = compiled_text(tmp_path, SCENARIO).base
     image = SimpleNamespace(directory=tmp_path / "i", kernel=None, initrd=None, disk=tmp_path / "d")
     kind = Accelerator(kind="tcg", reason="")
     place = SimpleNamespace(image=image, accelerator=kind, emulator="qemu")

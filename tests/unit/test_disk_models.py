@@ -12,12 +12,11 @@ import pytest
 
 from lab.analysis.predict import drives_of, predictions
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.compiler import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.schedule import rate_of
 from lab.core.base import KEPT
 from lab.core.errors import InputError, ToolError
 from lab.core.units import KIB, MIB
-from lab.core.yaml import parse_override
 from lab.host.system import paths
 from lab.model.execution.procedure import AskServer, AttachDisk, StartServer, Verify
 from lab.model.scenario.document import Cell, Disk
@@ -28,7 +27,7 @@ from lab.plugins.disks._drives import LARGEST_INDEX, SERIAL_BYTES, control_path,
 from lab.report.export.shell import as_script
 from lab.results.schema import scenario_schema
 from lab.run.steps import Undo, run_step
-from tests.fakes import SCENARIO, FakeBench
+from tests.fakes import SCENARIO, FakeBench, compiled_text
 from tests.unit.test_plan import planned, unreadable
 
 HDD = SCENARIO.replace(
@@ -37,9 +36,7 @@ HDD = SCENARIO.replace(
 
 
 def compiled(directory: Path, *sets: str, text: str = HDD) -> Cell:
-    path = directory / "q.yaml"
-    path.write_text(text)
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets]).base
+    return compiled_text(directory, text, *sets).base
 
 
 def problems(**fields: Any) -> list[tuple[str, str]]:
@@ -307,9 +304,7 @@ def test_a_time_scale_of_an_axis_is_refused_at_the_axis(tmp_path: Path) -> None:
 
 
 def scaled(directory: Path, text: str) -> Compiled:
-    path = directory / "scaled.yaml"
-    path.write_text(text)
-    return compile_scenario(path)
+    return compiled_text(directory, text, name="scaled")
 
 
 @pytest.mark.parametrize("value", ["null", "1", "1.0"])

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from lab.compile.scenario.compiler import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError
 from lab.host.images import kits, native
 from lab.model.scenario.guest import Engine
 from lab.run.options import RunOptions
 from lab.run.preparation import engines
+from tests.fakes import compiled_text
 
 QUESTION = """\
 title: A question
@@ -27,9 +28,7 @@ VIRTUAL = "clock: virtual, engine: auto"
 
 
 def compiled(tmp_path: Path, guest: str) -> Compiled:
-    path = tmp_path / "question.yaml"
-    path.write_text(QUESTION.replace("{GUEST}", "{" + guest + "}"), encoding="utf-8")
-    return compile_scenario(path)
+    return compiled_text(tmp_path, QUESTION.replace("{GUEST}", "{" + guest + "}"), name="question")
 
 
 def image_of(compiled: Compiled) -> Any:

@@ -21,7 +21,6 @@ from lab.compile.guest.disks import NO_DISKS, Plugged, lasting
 from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import InputError, ToolError
-from lab.core.yaml import parse_override
 from lab.model.execution.procedure import (
     AskServer,
     AttachDisk,
@@ -45,7 +44,7 @@ from lab.plugins.faults._shared import BEGAN, check, common, glance, reshaped, s
 from lab.report.export.shell import as_script
 from lab.run.plan import plan_of
 from lab.run.steps import Undo, run_procedure
-from tests.fakes import SCENARIO, FakeBench, said
+from tests.fakes import SCENARIO, FakeBench, compiled_text, said
 from tests.unit.test_measure import counters
 
 BASE = (
@@ -61,14 +60,12 @@ CUT = "  - {name: cut, fault: power_cut, during: book, at: 2s, check: true}\n"
 
 
 def compiled(directory: Path, faults: str, *sets: str, model: str = "throttle") -> Compiled:
-    path = directory / "q.yaml"
     text = f"{BASE}faults:\n{faults}" if faults else BASE
     if model != "throttle":
         limit = "  throttle:\n    total_bytes_per_second: 5MiB\n"
         assert limit in text
         text = text.replace(limit, f"  model: {model}\n")
-    path.write_text(text)
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets])
+    return compiled_text(directory, text, *sets)
 
 
 def steps_of(directory: Path, faults: str, *sets: str) -> list[Step]:
@@ -166,9 +163,7 @@ def test_disks_that_faults_have_met_are_no_other_cells(tmp_path: Path) -> None:
 
 
 def test_a_cell_without_faults_keeps_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO)
-    assert cell_id(compile_scenario(path).base) == "base-544505eb"
+    assert cell_id(compiled_text(tmp_path, SCENARIO).base) == "base-544505eb"
     other = compiled(tmp_path, CUT).base
     assert cell_id(other) != cell_id(compiled(tmp_path, "").base)
     assert identity(other) != identity(compiled(tmp_path, "").base)
@@ -296,10 +291,11 @@ def test_after_a_power_cut_a_bare_disk_is_mounted_again(tmp_path: Path) -> None:
     """Otherwise the next workload wrote to the guest's root disk, and measured that."""
     one = BASE.replace("count: 4\n", "count: 1\n", 1)
     head = one[: one.index("array:")] + "filesystem: {type: ext4}\nworkloads:\n"
-    path = tmp_path / "q.yaml"
     plain = CUT.replace(", check: true", "")
-    path.write_text(f"{head}{one[one.index('  - name: book') :]}faults:\n{plain}")
-    steps = cell_procedure(compile_scenario(path).base, "/guest").steps
+    steps = cell_procedure(
+        compiled_text(tmp_path, f"{head}{one[one.index('  - name: book') :]}faults:\n{plain}").base,
+        "/guest",
+    ).steps
     assert (
         "mount -t ext4 -o noinit_itable /dev/disk/by-id/virtio-disk1 /mnt/bench"
         in named(steps, "cut").script
@@ -1017,11 +1013,14 @@ def spare_group(directory: Path, parameters: str, spares: int = 0) -> str:
     text = BASE.replace("count: 4", "count: 6").replace(
         "  level: 5\n", f"  level: 5\n  members: 3\n  spares: {spares}\n"
     )
-    path = directory / "spares.yaml"
-    path.write_text(
-        f"{text}faults:\n  - {{name: g, fault: spare_group, before: book, {parameters}}}\n"
-    )
-    steps = cell_procedure(compile_scenario(path).base, "/state/g1").steps
+    steps = cell_procedure(
+        compiled_text(
+            directory,
+            f"{text}faults:\n  - {{name: g, fault: spare_group, before: book, {parameters}}}\n",
+            name="spares",
+        ).base,
+        "/state/g1",
+    ).steps
     return next(s.script for s in steps if "lab-spares" in getattr(s, "script", ""))
 
 
@@ -1118,9 +1117,12 @@ def test_only_a_group_with_other_disks_is_shared(tmp_path: Path) -> None:
         "    total_bytes_per_second: 5MiB\n",
         "      total_bytes_per_second: 5MiB\n      group: alone\n    serial: 'b{index}'\n",
     )
-    path = tmp_path / "own.yaml"
-    path.write_text(own + "faults:\n" + SLOW.replace("disk: 2", "disk: 4"))
-    steps = cell_procedure(compile_scenario(path).base, "/g").steps
+    steps = cell_procedure(
+        compiled_text(
+            tmp_path, own + "faults:\n" + SLOW.replace("disk: 2", "disk: 4"), name="own"
+        ).base,
+        "/g",
+    ).steps
     assert [s.serial for s in steps if isinstance(s, LimitDisk)] == ["b4"]
 
 

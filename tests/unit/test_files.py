@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import FullError, HostError
 from lab.host.real_disks import profiles
 from lab.host.system import files, keys
 from lab.model.execution.procedure import Procedure
 from lab.model.result.document import Outcome
 from lab.store.runs import RunStore, StoredOutcome, save_raw
-from tests.fakes import SCENARIO
+from tests.fakes import SCENARIO, compiled_text
 
 LAB = Path(files.__file__).parents[2]
 
@@ -87,9 +86,7 @@ def test_a_cell_is_synced_when_it_is_finished_and_not_before(
     calls: list[str], tmp_path: Path
 ) -> None:
     """When `finish_cell` returns, a power cut cannot remove any part of the cell."""
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO)
-    cell = compile_scenario(path).base
+    cell = compiled_text(tmp_path, SCENARIO).base
     run = RunStore.create("q", "", tmp_path / "runs")
     top = f"runs/{run.id}"
     assert calls[0] == "fsync ."  # the directory of all runs is new

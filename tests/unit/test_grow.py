@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.md.facts.geometry import Geometry
 from lab.md.facts.grow import Change, Log, RefusedError, changed, shape_of
 from lab.md.facts.levels import NAMES, layout_number
 from lab.md.facts.sizes import named_sizes
+from tests.fakes import compiled_text
 
 MIB = 1024**2
 WALK: list[dict[str, Any]] = json.loads(
@@ -79,13 +79,11 @@ FAULTS
 
 def check(directory: Path, array: str, *changes: str) -> str:
     """What is wrong with the scenario; empty: nothing."""
-    path = directory / "q.yaml"
     faults = "\n".join(
         f"  - {{name: f{n}, fault: {change}, after: fill}}" for n, change in enumerate(changes)
     )
-    path.write_text(SCENARIO.replace("ARRAY", array).replace("FAULTS", faults))
     try:
-        compile_scenario(path)
+        compiled_text(directory, SCENARIO.replace("ARRAY", array).replace("FAULTS", faults))
     except InputError as error:
         return str(error)
     return ""

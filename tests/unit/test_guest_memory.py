@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
+from tests.fakes import compiled_text
 
 BASE = """\
 title: T
@@ -31,10 +31,8 @@ def refused(directory: Path, **given: str) -> str:
     text = BASE
     for key, value in (usual | given).items():
         text = text.replace(key, value)
-    path = directory / "q.yaml"
-    path.write_text(text)
     try:
-        compile_scenario(path)
+        compiled_text(directory, text)
     except InputError as error:
         return error.message
     return ""

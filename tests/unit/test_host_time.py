@@ -12,19 +12,18 @@ from lab.compile.scenario.compiler import compile_scenario
 from lab.core.yaml import parse_override
 from lab.model.scenario.document import Cell
 from lab.run.task import seconds_of
-from tests.fakes import SCENARIO
+from tests.fakes import SCENARIO, compiled_text
 
 FIO = "ioengine: libaio, direct: 1, filename: '{target}'"
 
 
 def cell(directory: Path, *workloads: str, disks: str = "model: hdd, size: 1GiB") -> Cell:
-    path = directory / "q.yaml"
     named = "\n".join(f"  - {{name: w{n}, {text}}}" for n, text in enumerate(workloads))
-    path.write_text(
+    return compiled_text(
+        directory,
         "title: One disk\nquestion: How long?\nguest: {clock: virtual}\n"
-        f"disks: {{{disks}}}\narray: none\nworkloads:\n{named}\n"
-    )
-    return compile_scenario(path).base
+        f"disks: {{{disks}}}\narray: none\nworkloads:\n{named}\n",
+    ).base
 
 
 def test_requests_and_bytes_decide_and_not_the_time_that_disks_take(tmp_path: Path) -> None:

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
-from lab.core.yaml import parse_override
 from lab.host.images import recipes as image_recipes
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
@@ -27,6 +25,7 @@ from lab.model.image.recipe import facts_asked_for, recipe_digest
 from lab.model.scenario.document import Array
 from lab.plugins.arrays.md import ARRAY
 from lab.run.preparation.fitting import check_images
+from tests.fakes import compiled_text
 
 OPTIONS = dict.fromkeys(
     (
@@ -181,9 +180,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(tmp_path: Path, *sets: str) -> str:
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO, encoding="utf-8")
-    compiled = compile_scenario(path, overrides=[parse_override(s) for s in sets])
+    compiled = compiled_text(tmp_path, SCENARIO, *sets)
     try:
         check_images(compiled, {})
     except InputError as error:

@@ -12,11 +12,10 @@ from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.expand import MAX_CELLS
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError
-from lab.core.yaml import parse_override
 from lab.model.execution.procedure import GuestCommand
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
-from tests.fakes import SCENARIO, with_matrix
+from tests.fakes import SCENARIO, compiled_text, with_matrix
 from tests.speed import reference, scale
 
 CHUNKS = "  array.chunk: [64KiB, 128KiB]\n"
@@ -24,9 +23,7 @@ TWO = CHUNKS + "  disks.count: [3, 4, 5]\n"
 
 
 def compiled(tmp_path: Path, text: str, *sets: str, trials: int | None = None) -> Compiled:
-    path = tmp_path / "q.yaml"
-    path.write_text(text)
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets], trials=trials)
+    return compiled_text(tmp_path, text, *sets, trials=trials)
 
 
 def points(cells: tuple[Cell, ...]) -> list[tuple[object, ...]]:

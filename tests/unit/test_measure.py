@@ -15,7 +15,7 @@ from lab.core.errors import ToolError
 from lab.core.yaml import parse_override
 from lab.model.result.measurement import Prediction
 from lab.model.scenario.document import Cell
-from tests.fakes import SCENARIO
+from tests.fakes import SCENARIO, compiled_text
 
 SERIALS = ("disk1", "disk2", "disk3", "disk4")
 # Linux 6.1: 17 counters; before 5.5 there were 15, before 4.18 there were 11.
@@ -54,9 +54,7 @@ def stderr(bytes_: int = 1966080, seconds: float = 0.5) -> str:
 
 
 def compiled(directory: Path, *sets: str) -> Cell:
-    path = directory / "q.yaml"
-    path.write_text(SCENARIO)
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets]).base
+    return compiled_text(directory, SCENARIO, *sets).base
 
 
 @pytest.fixture
@@ -96,9 +94,7 @@ def test_one_unreadable_trial_is_an_error_and_not_a_smaller_sample(cell: Cell) -
 
 
 def test_a_workload_whose_name_begins_like_another_keeps_its_own_output(tmp_path: Path) -> None:
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO.replace("name: read", "name: write_read"))
-    cell = compile_scenario(path).base
+    cell = compiled_text(tmp_path, SCENARIO.replace("name: read", "name: write_read")).base
     texts = {
         "write.1.stderr.txt": stderr(seconds=0.5),
         "write_read.1.stderr.txt": stderr(seconds=0.1),
@@ -331,9 +327,7 @@ def test_a_percentile_that_one_trial_does_not_support_has_no_value(
     tmp_path: Path, fewest: int, kept: bool
 ) -> None:
     """Leaving out the slow trial alone would choose the fast ones."""
-    path = tmp_path / "q.yaml"
-    path.write_text(FIO)
-    cell = compile_scenario(path, overrides=[]).base
+    cell = compiled_text(tmp_path, FIO).base
     counts = (3688, fewest, 3688)
     raw = {f"write.{n}.stdout.txt": fio_trial(count) for n, count in enumerate(counts, 1)}
     found = {m.metric: m.values for m in measure.measurements(cell, raw)}

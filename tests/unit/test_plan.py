@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.scenario.compiler import compile_scenario
 from lab.host.system import keys
 from lab.model.execution.plan import Plan
 from lab.model.execution.procedure import GuestCommand, HostCommand, Timed, WriteFile
 from lab.report.export.shell import as_script
 from lab.run.plan import plan_of
-from tests.fakes import SCENARIO, with_matrix
+from tests.fakes import SCENARIO, compiled_text, with_matrix
 
 
 @pytest.fixture
@@ -24,9 +23,7 @@ def plan(tmp_path: Path, lab_home: Path) -> Plan:
 
 
 def planned(directory: Path, text: str) -> Plan:
-    path = directory / "q.yaml"
-    path.write_text(text)
-    return plan_of(compile_scenario(path))
+    return plan_of(compiled_text(directory, text))
 
 
 def unreadable(script: str) -> str:

@@ -10,13 +10,12 @@ import pytest
 
 from lab.analysis.measure import measurements
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.compiler import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import InputError, ToolError
-from lab.core.yaml import parse_override
 from lab.model.execution.procedure import GuestCommand, Timed
 from lab.plugins.faults._pools import pool_values, settle
 from lab.plugins.faults._shared import BEGAN
-from tests.fakes import SCENARIO
+from tests.fakes import SCENARIO, compiled_text
 
 POOL = SCENARIO.replace(
     "  level: 5\n  layout: left-symmetric\n  chunk: 64KiB\n  component_size: 256MiB\n",
@@ -52,9 +51,7 @@ TIMES = "began=100.50\nended=104.00\n"
 
 
 def compiled(directory: Path, faults: str, *sets: str) -> Compiled:
-    path = directory / "q.yaml"
-    path.write_text(f"{POOL}faults:\n{faults}")
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets])
+    return compiled_text(directory, f"{POOL}faults:\n{faults}", *sets)
 
 
 def scripts(directory: Path, faults: str, *sets: str) -> dict[str, list[str]]:

@@ -13,10 +13,8 @@ from lab.compile.cell.procedure import cell_procedure, patience_of
 from lab.compile.guest.cloud_init import Identity
 from lab.compile.guest.disks import Plugged, lasting, left_by, spares, widest
 from lab.compile.guest.steps import Site, guest_procedure, memory_of, qemu_conf
-from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError
-from lab.core.yaml import parse_override
 from lab.model.execution.procedure import (
     AttachDisk,
     DetachDisk,
@@ -34,7 +32,7 @@ from lab.model.execution.procedure import (
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
 from lab.plugins.disks.hdd import drive_of
-from tests.fakes import SCENARIO
+from tests.fakes import SCENARIO, compiled_text
 
 SITE = Site(
     directory="/state/g1",
@@ -61,9 +59,7 @@ def cell(tmp_path: Path) -> Cell:
 
 
 def compiled(directory: Path, *sets: str) -> Cell:
-    path = directory / "q.yaml"
-    path.write_text(SCENARIO)
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets]).base
+    return compiled_text(directory, SCENARIO, *sets).base
 
 
 def kinds(steps: tuple[Step, ...]) -> list[str]:

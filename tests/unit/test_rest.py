@@ -15,9 +15,7 @@ from lab.analysis.predict import works
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.cell.rest import LARGEST, LONGEST_REST, drain, rest_before
 from lab.compile.guest.seeds import FIRST, OWN, of_trial, own_places
-from lab.compile.scenario.compiler import compile_scenario
 from lab.core.units import KIB, MIB
-from lab.core.yaml import parse_override
 from lab.md.facts.levels import NAMES
 from lab.md.steps.rest import LIMIT, rest_script
 from lab.md.theory.bucket import Direction, Limits, Meter
@@ -28,6 +26,7 @@ from lab.model.result.document import DOUBTS
 from lab.model.result.measurement import AT_REST
 from lab.model.scenario.document import Array, Cell, Throttle
 from lab.plugins import catalog
+from tests.fakes import compiled_text
 
 READ, WRITE = Direction.READ, Direction.WRITE
 LOADS = {
@@ -127,9 +126,7 @@ workloads:
 
 
 def compiled(tmp_path: Path, text: str, *sets: str) -> Cell:
-    path = tmp_path / "q.yaml"
-    path.write_text(text)
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets]).base
+    return compiled_text(tmp_path, text, *sets).base
 
 
 def timed(cell: Cell) -> list[Timed]:

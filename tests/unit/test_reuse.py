@@ -16,10 +16,8 @@ import pytest
 
 from drive import region
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import ToolError
-from lab.core.yaml import parse_override
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual.sealed import SealedBackend, inputs_of_cell
 from lab.host.system import paths
@@ -35,16 +33,14 @@ from lab.run.scheduling.executor import Execution
 from lab.run.task import task_of
 from lab.store import reuse
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
-from tests.fakes import SCENARIO, raw_of
+from tests.fakes import SCENARIO, compiled_text, raw_of
 
 INPUTS, OTHER, RESULTS = "a" * 64, "b" * 64, "c" * 64
 
 
 @pytest.fixture
 def cell(tmp_path: Path) -> Cell:
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO)
-    return compile_scenario(path, overrides=[parse_override("guest.clock=virtual")]).base
+    return compiled_text(tmp_path, SCENARIO, "guest.clock=virtual").base
 
 
 def digest(inputs: str = INPUTS, results: str = RESULTS) -> Digest:

@@ -14,16 +14,14 @@ from lab.analysis.host_time import host_seconds
 from lab.cli.display import progress
 from lab.cli.display.estimate import Estimate
 from lab.cli.display.live import time_left
-from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
-from lab.core.yaml import parse_override
 from lab.model.result.document import CellClock, PhaseSeconds, Result
 from lab.model.scenario.document import Cell
 from lab.report.content.figures import clock_words
 from lab.report.html.page import where
 from lab.results.documents import result_of
 from tests import kept
-from tests.fakes import SCENARIO
+from tests.fakes import SCENARIO, compiled_text
 
 KERNELS = ("6.1.0-18-amd64", "6.12.5-amd64")
 
@@ -90,9 +88,7 @@ def test_the_seconds_of_the_host_are_those_of_its_clock(tmp_path: Path) -> None:
 
 @pytest.fixture
 def cell(tmp_path: Path) -> Cell:
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO)
-    return compile_scenario(path, overrides=[parse_override("guest.clock=virtual")]).base
+    return compiled_text(tmp_path, SCENARIO, "guest.clock=virtual").base
 
 
 def test_a_cell_that_takes_longer_than_expected_has_no_end_in_sight(cell: Cell) -> None:
@@ -152,12 +148,13 @@ def test_a_run_that_builds_an_image_says_so_each_minute(
 ) -> None:
     from lab.run.options import RunOptions
 
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO)
     out = io.StringIO()
     monkeypatch.setattr(progress, "QUIET", 0.05)
     shown = progress.Progress(
-        compile_scenario(path), how=RunOptions(), verbose=False, console=Console(file=out, width=80)
+        compiled_text(tmp_path, SCENARIO),
+        how=RunOptions(),
+        verbose=False,
+        console=Console(file=out, width=80),
     )
     shown.image("installing packages", 0.2)
     for _ in range(2):
@@ -179,11 +176,12 @@ def test_a_status_line_on_a_busy_host_says_so(
     assert progress.QUIET <= 45
     monkeypatch.setattr(load.os, "getloadavg", lambda: (wanting, 0.0, 0.0))
     monkeypatch.setattr(load.accelerator, "cpus", lambda: 2)
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO)
     out = io.StringIO()
     shown = progress.Progress(
-        compile_scenario(path), how=RunOptions(), verbose=False, console=Console(file=out, width=80)
+        compiled_text(tmp_path, SCENARIO),
+        how=RunOptions(),
+        verbose=False,
+        console=Console(file=out, width=80),
     )
     monkeypatch.setattr(progress, "QUIET", 0.05)
     time.sleep(0.06)

@@ -11,11 +11,12 @@ import pytest
 from lab.analysis import measure
 from lab.compile.cell import samples
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.compiler import Compiled, compile_scenario
+from lab.compile.scenario.compiler import Compiled
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError, ToolError
 from lab.model.execution.procedure import Timed
 from lab.model.scenario.document import Sample, Workload
+from tests.fakes import compiled_text
 
 HEAD = """\
 title: T
@@ -40,9 +41,7 @@ sample dirty 12.51 300
 
 
 def compiled(tmp_path: Path, text: str, claims: str = "") -> Compiled:
-    path = tmp_path / "q.yaml"
-    path.write_text(HEAD.replace("SAMPLES", text) + claims)
-    return compile_scenario(path)
+    return compiled_text(tmp_path, HEAD.replace("SAMPLES", text) + claims)
 
 
 def workload(**given: Sample) -> Workload:

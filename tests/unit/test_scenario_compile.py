@@ -21,7 +21,7 @@ from lab.model.result.document import CellMeasurement, CellResult, Outcome
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
-from tests.fakes import SCENARIO
+from tests.fakes import SCENARIO, compiled_text
 
 MAIN = "raid5-parity-last"
 
@@ -234,10 +234,8 @@ def test_fields_are_looked_up_by_their_dotted_names(plain: Compiled) -> None:
     ],
 )
 def test_what_no_mdadm_would_take_is_refused(tmp_path: Path, old: str, new: str, says: str) -> None:
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO.replace(old, new, 1))
     with pytest.raises(InputError) as error:
-        compile_scenario(path)
+        compiled_text(tmp_path, SCENARIO.replace(old, new, 1))
     assert error.value.message.startswith(f"{tmp_path}/{says}"), error.value.message
 
 

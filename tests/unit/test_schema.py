@@ -12,7 +12,6 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from jsonschema import Draft202012Validator
 
-from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import Document, read_file, read_text, validate
 from lab.model.result.document import Result
@@ -21,7 +20,7 @@ from lab.plugins import catalog
 from lab.results.documents import result_of
 from lab.results.schema import result_schema, scenario_schema
 from lab.run.plan import _NEW, prediction_of
-from tests.fakes import SCENARIO, Cli, stored_run
+from tests.fakes import SCENARIO, Cli, compiled_text, stored_run
 
 
 @pytest.fixture(scope="module")
@@ -146,9 +145,7 @@ def test_every_field_says_what_it_is_for_or_has_a_name_that_does() -> None:
 def test_results_and_predictions_are_valid(tmp_path: Path) -> None:
     Draft202012Validator.check_schema(result_schema())
     validator = Draft202012Validator(result_schema())
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO)
-    results = [result_of(stored_run(tmp_path)), prediction_of(compile_scenario(path))]
+    results = [result_of(stored_run(tmp_path)), prediction_of(compiled_text(tmp_path, SCENARIO))]
     for result in results:
         data = result.model_dump(mode="json", by_alias=True)
         assert [e.message for e in validator.iter_errors(data)] == []

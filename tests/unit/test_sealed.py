@@ -21,6 +21,7 @@ from lab.model.execution.procedure import DiskLimit, SealDisks
 from lab.model.scenario.drive import integers
 from lab.plugins import catalog
 from lab.run.options import RunOptions
+from tests.fakes import compiled_text
 
 VIRTUAL = "guest.clock=virtual"
 
@@ -161,9 +162,12 @@ def test_a_native_guests_processor_takes_no_time() -> None:
 
 def test_a_scenario_may_say_so_itself(tmp_path: Path) -> None:
     text = catalog.scenario_path("raid5-parity-last").read_text()
-    path = tmp_path / "q.yaml"
-    path.write_text(text.replace("\nguest:\n", "\nguest:\n  clock: virtual\n", 1))
-    assert compile_scenario(path).cells[0].guest.clock == "virtual"
+    assert (
+        compiled_text(tmp_path, text.replace("\nguest:\n", "\nguest:\n  clock: virtual\n", 1))
+        .cells[0]
+        .guest.clock
+        == "virtual"
+    )
 
 
 def test_what_lab_up_leaves_and_what_needs_the_network_is_not_sealed() -> None:

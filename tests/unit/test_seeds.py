@@ -24,7 +24,7 @@ from lab.model.result.measurement import Measurement
 from lab.model.scenario.document import Disk
 from lab.plugins import catalog
 from lab.run.task import need_of
-from tests.fakes import SCENARIO
+from tests.fakes import SCENARIO, compiled_text
 
 VIRTUAL = "guest.clock=virtual"
 WORKLOADS: dict[str, dict[str, Any]] = {
@@ -37,9 +37,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 
 
 def compiled(tmp_path: Path, *sets: str, text: str = SCENARIO) -> Compiled:
-    path = tmp_path / "q.yaml"
-    path.write_text(text)
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets])
+    return compiled_text(tmp_path, text, *sets)
 
 
 def test_a_first_seed_leaves_ids_alone(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from lab.analysis import measure
 from lab.analysis.measure import shapes
 from lab.compile.cell.metrics import SHAPES, metrics_of
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.model.result.measurement import Check
 from lab.model.scenario.document import Cell
+from tests.fakes import compiled_text
 
 KIB, MIB = 1024, 1024**2
 MDSTAT = """\
@@ -38,9 +38,7 @@ Q: dict[str, Any] = {
 
 
 def compiled(directory: Path, **changes: Any) -> Cell:
-    path = directory / "q.yaml"
-    path.write_text(yaml.safe_dump(Q | changes, sort_keys=False))
-    return compile_scenario(path).cells[0]
+    return compiled_text(directory, yaml.safe_dump(Q | changes, sort_keys=False)).cells[0]
 
 
 def found(cell: Cell, raw: dict[str, str], *checks: Check) -> dict[str, dict[str, Any]]:

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.short_claims import ShortFormError, long_form
 from lab.core.errors import InputError
-from lab.core.yaml import parse_override
 from lab.model.scenario.claim import Claim, Expectation
+from tests.fakes import compiled_text
 
 AXES = ("array.layout", "disks.count", "array.chunk")
 _EXPECTATION: TypeAdapter[Any] = TypeAdapter(Expectation)
@@ -190,9 +190,9 @@ SHORT = "write[4KiB, 5] >= 1.5 * write[4KiB, 3]"
 
 def test_a_file_may_have_either_form(tmp_path: Path) -> None:
     def claims(expect: str, *sets: str) -> Any:
-        path = tmp_path / "s.yaml"
-        path.write_text(FILE.replace("EXPECT", expect))
-        return compile_scenario(path, overrides=[parse_override(s) for s in sets]).scenario.claims
+        return compiled_text(
+            tmp_path, FILE.replace("EXPECT", expect), *sets, name="s"
+        ).scenario.claims
 
     assert claims(SHORT) == claims(LONG)
     fixed = "array.chunk=4KiB"  # the axis is not in the matrix any more

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.compile.cell.stroke import short_stroke
-from lab.compile.scenario.compiler import Compiled, compile_scenario
-from lab.core.yaml import parse_override
+from lab.compile.scenario.compiler import Compiled
 from lab.md.theory.drive import access_within, random_read_rate
 from lab.model.result.document import CellResult, Outcome, Result, Run
 from lab.model.result.measurement import Check
@@ -17,6 +16,7 @@ from lab.model.scenario.drive import HardDrive
 from lab.plugins import catalog
 from lab.report.content.reliability import reliability
 from lab.results.documents import _stroke
+from tests.fakes import compiled_text
 
 TEXT = """\
 title: t
@@ -30,9 +30,7 @@ workloads:
 
 
 def compiled(directory: Path, *sets: str, text: str = TEXT) -> Compiled:
-    path = directory / "q.yaml"
-    path.write_text(text)
-    return compile_scenario(path, overrides=[parse_override(s) for s in sets])
+    return compiled_text(directory, text, *sets)
 
 
 def drive_of(found: Compiled) -> HardDrive:

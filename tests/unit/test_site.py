@@ -15,7 +15,6 @@ import typer.main
 from docs.make_gallery import gallery
 from docs.make_man import man_page
 from docs.make_site import Site, site, write
-from docs.site.hooks import on_page_content
 from lab.cli.commands import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,27 +118,6 @@ def test_every_scenario_has_its_question_source_claims_and_command() -> None:
     assert "- **Time**: 1 min 35 s without KVM\n" in page
     assert re.search(r"^\| `S001-3` \| .* \| refuted \|$", page, re.MULTILINE)
     assert "- **`array.bitmap`**: " in page
-
-
-def test_pages_follow_the_list_of_documents(tmp_path: Path) -> None:
-    listing = "- [z](concepts/z.md#part)\n- [m](concepts/m.md)\n"
-    files = {"docs/README.md": listing, "README.md": "# R\n"}
-    made = checkout(tmp_path, files | {f"docs/concepts/{n}.md": "# A\n" for n in "amz"})
-    assert titles(made)["Concepts"] == [f"concepts/{n}.md" for n in "zma"]
-
-
-def test_the_claims_link_to_their_scenarios() -> None:
-    assert "| [raid5-parity-last](scenarios/raid5-parity-last.md) |" in whole().pages["claims.md"]
-
-
-def test_options_do_not_break() -> None:
-    html = "<p>a --b c</p><code>dd --set x=-1 -j 2</code>"
-    wrapped = '<code>dd <span class="option">--set</span> x=-1 -j 2</code>'
-    assert on_page_content(html) == f"<p>a --b c</p>{wrapped}"
-
-
-def test_the_gallery_needs_no_claims_page() -> None:
-    assert "**Time**" not in gallery("")["bitmap-mkfs.md"]
 
 
 def test_the_manual_page_has_every_command_and_option() -> None:

@@ -10,10 +10,8 @@ import pytest
 
 from lab.analysis import measure
 from lab.analysis.judge import JudgedCell, judge
-from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError, ToolError
 from lab.core.steady_state import steady_window
-from lab.core.yaml import parse_override
 from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result, Run
 from lab.model.result.measurement import STEADY_STATE
 from lab.model.scenario.claim import Claim, Verdict
@@ -22,6 +20,7 @@ from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
 from lab.plugins.workloads.fio import Fio, FioParameters
 from lab.report.content.reliability import reliability
+from tests.fakes import compiled_text
 
 WORKLOAD = Fio()
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads" / "fio" / "rounds"
@@ -144,10 +143,10 @@ def test_impossible_rounds_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def _cell(tmp_path: Path, *sets: str) -> Cell:
-    path = tmp_path / "q.yaml"
-    path.write_text(catalog.scenario_path("ssd-steady-state").read_text())
     given = ["workloads.steady.rounds=6", *sets]
-    return compile_scenario(path, overrides=[parse_override(s) for s in given]).base
+    return compiled_text(
+        tmp_path, catalog.scenario_path("ssd-steady-state").read_text(), *given
+    ).base
 
 
 def test_too_few_rounds_in_a_file_name_the_key(tmp_path: Path) -> None:

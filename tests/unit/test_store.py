@@ -21,7 +21,7 @@ from lab.results.documents import result_of
 from lab.results.judged import summary
 from lab.store import runs as store
 from lab.store.runs import RunStore, StoredCell, StoredOutcome
-from tests.fakes import SCENARIO, raw_of, stored_run
+from tests.fakes import SCENARIO, compiled_text, raw_of, stored_run
 
 DONE = StoredOutcome(outcome=Outcome.DONE)
 NONE = Procedure(name="q", steps=())
@@ -29,9 +29,7 @@ NONE = Procedure(name="q", steps=())
 
 @pytest.fixture
 def cell(tmp_path: Path) -> Cell:
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO)
-    return compile_scenario(path).base
+    return compiled_text(tmp_path, SCENARIO).base
 
 
 def test_a_run_has_a_directory_of_its_own_even_in_the_same_second(lab_home: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
 from lab.host import doctor
 from lab.plugins import catalog
 from lab.store import judgements
+from tests.fakes import compiled_text
 
 MINE = '''
 """A tool of my own."""
@@ -55,11 +55,9 @@ def test_a_file_in_the_user_s_directory_is_a_tool(own: Path, tmp_path: Path) -> 
     (own / "_shared_of_mine.py").write_text("x = 1\n")
     assert "my_tool_a" in catalog.plugin_names("workloads")
     assert "_shared_of_mine" not in catalog.plugin_names("workloads")
-    path = tmp_path / "q.yaml"
-    path.write_text(
-        "title: T\nquestion: Q?\nworkloads:\n  - {name: w, tool: my_tool_a, argv: [ls]}\n"
-    )
-    (cell,) = compile_scenario(path).cells
+    (cell,) = compiled_text(
+        tmp_path, "title: T\nquestion: Q?\nworkloads:\n  - {name: w, tool: my_tool_a, argv: [ls]}\n"
+    ).cells
     assert cell.workloads[0].tool == "my_tool_a"
     (one,) = finding()
     assert one.good
@@ -110,7 +108,7 @@ def test_a_changed_plug_in_makes_judgements_again(own: Path) -> None:
 
 
 def test_a_missing_tool_says_where_it_could_be(own: Path, tmp_path: Path) -> None:
-    path = tmp_path / "q.yaml"
-    path.write_text("title: T\nquestion: Q?\nworkloads:\n  - {name: w, tool: none_such}\n")
     with pytest.raises(InputError, match=f"none_such.*{own}"):
-        compile_scenario(path)
+        compiled_text(
+            tmp_path, "title: T\nquestion: Q?\nworkloads:\n  - {name: w, tool: none_such}\n"
+        )

@@ -67,29 +67,6 @@ def test_the_workflow_is_safe_by_its_linter(tmp_path: Path, file: Path) -> None:
     assert ran(*zizmor, wrong).returncode != 0
 
 
-def test_the_workflow_is_right_by_actionlint(tmp_path: Path) -> None:
-    """actionlint is a Go program; the test runs if it is installed."""
-    actionlint = program("actionlint")
-    ended = ran(actionlint, GITHUB)
-    assert ended.returncode == 0, ended.stdout
-    wrong = tmp_path / "wrong.yml"
-    wrong.write_text(GITHUB.read_text().replace("matrix.shard", "matrix.shart"))
-    assert "shart" in ran(actionlint, wrong).stdout
-
-
-def test_the_workflow_of_a_series_gives_the_action_inputs_that_it_has(tmp_path: Path) -> None:
-    """actionlint reads ``action.yml`` of ``uses: ./``."""
-    actionlint = program("actionlint")
-    ended = ran(actionlint, PATCH)
-    assert ended.returncode == 0, ended.stdout
-    wrong = tmp_path / ".github/workflows/wrong.yml"
-    wrong.parent.mkdir(parents=True)
-    (tmp_path / ".git").mkdir()
-    (tmp_path / "action.yml").write_text(ACTION.read_text())
-    wrong.write_text(PATCH.read_text().replace("series: ${{ runner", "serie: ${{ runner"))
-    assert '"serie"' in ran(actionlint, wrong).stdout
-
-
 def test_the_guides_workflow_is_one(tmp_path: Path) -> None:
     """The workflow that the guide shows for other repositories is valid, and uses real inputs."""
     guide = (ROOT / "docs/howto/patch.md").read_text()

@@ -59,7 +59,7 @@ from lab.plugins.disks.ssd import PRESETS as SOLID
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
-from tests.fakes import SCENARIO, with_matrix
+from tests.fakes import SCENARIO, compiled_text, with_matrix
 from tests.integration.test_profile import samples_of
 from tests.sleepers import facts
 
@@ -106,9 +106,7 @@ def test_an_address_is_told_from_a_word() -> None:
 
 
 def cells_of(text: str, directory: Path) -> Compiled:
-    path = directory / "question.yaml"
-    path.write_text(text)
-    return compile_scenario(path)
+    return compiled_text(directory, text, name="question")
 
 
 DEVICE = "/dev/disk/by-id/ata-A_S1"

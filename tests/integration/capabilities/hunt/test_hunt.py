@@ -23,7 +23,7 @@ from lab.compile.guest.program import programs
 from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import EXIT_INPUT, InputError
-from lab.core.yaml import parse_override, read_text, written
+from lab.core.yaml import read_text, written
 from lab.host.system.accelerator import Accelerator
 from lab.model.execution.job import CONSOLE
 from lab.model.execution.procedure import Procedure
@@ -32,7 +32,7 @@ from lab.model.scenario.document import Cell
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
 from lab.store.runs import RunStore, StoredOutcome
-from tests.fakes import Cli
+from tests.fakes import Cli, compiled_text
 
 DRIVE = Path(__file__).parents[4] / "drive"
 TEXT = """\
@@ -50,9 +50,7 @@ MATRIX = "matrix: {disks.count: [2, 3]}\n"
 
 
 def compiled(tmp_path: Path, text: str = TEXT, *sets: str) -> Compiled:
-    path = tmp_path / "pair.yaml"
-    path.write_text(text)
-    return compile_scenario(path, overrides=[parse_override(s) for s in (*sets, *SETS)])
+    return compiled_text(tmp_path, text, *sets, *SETS, name="pair")
 
 
 # --- the disturbance ------------------------------------------------------------------------------
@@ -139,10 +137,8 @@ def test_only_a_disturbed_cell_has_the_line_and_another_id(tmp_path: Path) -> No
 
 
 def test_real_time_cannot_be_disturbed(tmp_path: Path) -> None:
-    path = tmp_path / "pair.yaml"
-    path.write_text(TEXT + "guest: {disturb: true}\n")
     with pytest.raises(InputError, match=r"pair.yaml:\d+: guest.disturb: .*guest.clock"):
-        compile_scenario(path)
+        compiled_text(tmp_path, TEXT + "guest: {disturb: true}\n", name="pair")
 
 
 # --- findings -------------------------------------------------------------------------------------

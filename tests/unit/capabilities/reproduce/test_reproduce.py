@@ -14,10 +14,8 @@ from typer.testing import CliRunner
 from lab.analysis.reproduction import first_difference, image_advice, other_inputs
 from lab.capabilities.reproduce import run as reproduce
 from lab.cli.commands import app
-from lab.compile.scenario.compiler import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import EXIT_INPUT, InputError
-from lab.core.yaml import parse_override
 from lab.host.system import paths
 from lab.model.execution.procedure import GuestCommand, Procedure, SealDisks, Timed
 from lab.model.image.manifest import ImageFile, contents_digest
@@ -31,16 +29,14 @@ from lab.results.script import script_of
 from lab.run.options import RunOptions
 from lab.store import bundles
 from lab.store.runs import RunStore, StoredCell
-from tests.fakes import SCENARIO, stored_run
+from tests.fakes import SCENARIO, compiled_text, stored_run
 from tests.unit.test_image_store import plant
 from tests.unit.test_reuse import begun, digest, ran
 
 
 @pytest.fixture
 def cell(tmp_path: Path) -> Cell:
-    path = tmp_path / "q.yaml"
-    path.write_text(SCENARIO)
-    return compile_scenario(path, overrides=[parse_override("guest.clock=virtual")]).base
+    return compiled_text(tmp_path, SCENARIO, "guest.clock=virtual").base
 
 
 PROCEDURE = Procedure(
