@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import io
+import subprocess
+import sys
 import tarfile
 import time
-from itertools import islice
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,8 @@ import pytest
 from lab.core.errors import InputError, ToolError
 from lab.host.images import archive, debs
 from lab.host.system import tars
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def header(name: str, size: int, kind: bytes = tarfile.REGTYPE, extra: bytes = b"") -> bytes:
@@ -111,3 +116,74 @@ def test_the_control_follows_the_size_back() -> None:
     if len(names) < 50:
         pytest.skip("this Python has the fix of CVE-2025-8194")
     assert set(names[1:]) == {"b"}
+
+
+# -- what takes no size, but memory
+
+
+def record(key: bytes, value: bytes = b"") -> bytes:
+    """Return a field of a further header, with its own length before it."""
+    text = b" " + key + b"=" + value + b"\n"
+    size = next(n for n in range(len(text), len(text) + 9) if len(str(n)) + len(text) == n)
+    return str(size).encode() + text
+
+
+def further(fields: bytes, kind: bytes = tarfile.XHDTYPE) -> bytes:
+    return header("x", len(fields), kind) + fields + bytes(-len(fields) % 512)
+
+
+def link(name: str) -> bytes:
+    return header(name, 0, tarfile.SYMTYPE)
+
+
+COMMENT = further(record(b"comment", b"x" * 16_000))
+OLD_COMMENT = further(record(b"comment", b"x" * 1_000_000))
+GREEDY: dict[str, Callable[[], Iterator[bytes]]] = {
+    "fields of each entry": lambda: (COMMENT + link(f"l{n}") for n in range(6_000)),
+    "large fields of each entry": lambda: (OLD_COMMENT + link(f"l{n}") for n in range(400)),
+    "headers within each other": lambda: (OLD_COMMENT for _ in range(300)),
+    "fields for all entries": lambda: chain(
+        (further(b"".join(record(b"k%d" % n) for n in range(60_000)), tarfile.XGLTYPE),),
+        (link(f"l{n}") for n in range(3000)),
+    ),
+    "a map of holes in the data": lambda: chain(
+        (further(record(b"GNU.sparse.major", b"1") + record(b"GNU.sparse.minor", b"0")),),
+        (header("a", 1 << 30), b"99999999\n"),
+        (b"1\n" * 32_768 for _ in range(1000)),
+    ),
+}
+READS = """\
+import sys, time
+from pathlib import Path
+from lab.core.errors import ToolError
+from lab.host.system import tars
+
+def most():
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) >> 10
+
+before, began = most(), time.process_time()
+try:
+    print(tars.unpack(Path(sys.argv[1]), Path(sys.argv[2]), "r:gz"))
+except ToolError as error:
+    print(error)
+print(most() - before)
+print(time.process_time() - began)
+"""
+
+
+@pytest.mark.parametrize("which", GREEDY)
+def test_a_small_archive_takes_little_memory(tmp_path: Path, which: str) -> None:
+    packed = tmp_path / "a.tar.gz"
+    with gzip.open(packed, "wb", compresslevel=1) as file:
+        for part in GREEDY[which]():
+            file.write(part)
+        file.write(END)
+    assert packed.stat().st_size < 12 << 20
+    words = [sys.executable, "-c", READS, str(packed), str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    *said, memory, seconds = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert said
+    assert int(memory) < 60, said
+    assert float(seconds) < 30, said

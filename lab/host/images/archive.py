@@ -76,7 +76,7 @@ def unpack(archive: Path, work: Path, source: str) -> ImageManifest:
                         f" '{MANIFEST}'"
                     )
             _take_kit(tar, sealed_kit.archived_kit(image_at(made, manifest)), source)
-    except (tarfile.TarError, ValueError, RecursionError) as error:
+    except (tarfile.TarError, ValueError) as error:
         raise InputError(
             f"'{source}' is not an archive of an image: {error}",
             hint="`lab image export` writes one",

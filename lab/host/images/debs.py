@@ -64,7 +64,7 @@ def _control(deb: Path) -> str:
             text = file.read(_MOST).decode() if file is not None else ""
     except OSError as error:
         raise ToolError(f"it cannot be read: {error.strerror or error}") from error
-    except (tarfile.TarError, lzma.LZMAError, zlib.error, ValueError, RecursionError) as error:
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, ValueError) as error:
         raise ToolError(f"its control.tar cannot be read: {error}") from error
     text = text.strip("\n")
     if not all(line.strip() for line in text.split("\n")):
