@@ -236,7 +236,7 @@ def test_what_is_damaged_or_hostile_leaves_nothing(
         ({"kernel": b"short"}, "is corrupt: .*'kernel'"),
         ({"kernel": b"longer than it was"}, "must be a regular file of at most"),
         ({"kernel": link("kernel")}, "must be a regular file of at most"),
-        ({"kernel": sparse("kernel", 10)}, "'kernel' is larger than its part of the archive"),
+        ({"kernel": sparse("kernel", 10)}, "is not an archive of an image: a file is sparse"),
         ({"manifest.json": hostile, "disk.qcow2": disk}, "has a backing file"),
         ({"manifest.json": wrong}, "the digest in its .* is not its files'"),
     ):

@@ -17,6 +17,7 @@ from lab.capabilities.cluster import tls as cluster_tls
 from lab.capabilities.cluster.client import Door, load
 from lab.capabilities.cluster.files import Shelf
 from lab.capabilities.cluster.model import HostFacts
+from lab.capabilities.cluster.strangers import limit_strangers
 from lab.capabilities.cluster.worker import ClusterHost, Wire
 from lab.core.errors import HostError, InputError, TroubleError
 from lab.host.system import paths
@@ -42,6 +43,7 @@ def serve_scheduler(host: str, port: int, door: Door, ready: Ready, *, lifeline:
 
 async def _scheduler(host: str, port: int, door: Door, ready: Ready, lifeline: bool) -> None:
     distributed = load()
+    limit_strangers()
     shelf = Shelf()
 
     async def has(image: str, sums: dict[str, str]) -> bool:
@@ -89,6 +91,7 @@ async def _worker(
     make: Callable[[HostFacts, Wire], ClusterHost],
 ) -> None:
     distributed = load()
+    limit_strangers()
     scratch = paths.outposts() / f".dask.{os.getpid()}"
     scratch.mkdir(parents=True, exist_ok=True)
     worker = _without_http(distributed.Worker)(

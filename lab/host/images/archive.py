@@ -103,8 +103,7 @@ def _opened(tar: tarfile.TarFile, name: str, most: int, source: str) -> IO[bytes
         ) from None
     if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or entry.size > most:
         raise InputError(f"'{source}': '{name}' must be a regular file of at most {most} bytes")
-    # A sparse entry of a few bytes has any size.
-    if entry.issparse() or entry.offset_data + entry.size > Path(str(tar.name)).stat().st_size:
+    if entry.offset_data + entry.size > Path(str(tar.name)).stat().st_size:
         raise InputError(f"'{source}': '{name}' is larger than its part of the archive")
     file = tar.extractfile(entry)
     assert file is not None

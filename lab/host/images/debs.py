@@ -56,7 +56,7 @@ def _control(deb: Path) -> str:
         name, data = _second(deb)
         with tars.opened(io.BytesIO(_unpacked(name, data)), "r:") as tar:
             found = [one for one in tar if one.name.removeprefix("./") == "control"]
-            if len(found) != 1 or not found[0].isreg() or found[0].issparse():
+            if len(found) != 1 or not found[0].isreg():
                 raise ToolError("its control.tar has no single regular file 'control'")
             if found[0].size > _MOST:
                 raise ToolError(f"its control file is larger than {format_size(_MOST)}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 from lab.capabilities.cluster import local as cluster_local
+from lab.capabilities.cluster import strangers
 from lab.capabilities.cluster import tls as cluster_tls
 from lab.core.errors import HostError, InputError
 from lab.host.system import paths
@@ -34,6 +37,32 @@ from lab.cli import main
 main()
 """
 """The lab's own scheduler with TLS disabled and dask's HTTP server enabled."""
+
+
+UNLIMITED = """\
+import sys
+from lab.capabilities.cluster import serve as cluster_serve
+cluster_serve.limit_strangers = lambda: None
+sys.argv = ["lab", *sys.argv[1:]]
+from lab.cli import main
+main()
+"""
+"""The lab's own scheduler, which waits for a handshake as long as dask does."""
+FLOOD = """\
+import resource, socket, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (2100, 2100))
+held = []
+for _ in range(2000):
+    held.append(socket.socket())
+    held[-1].settimeout(1)
+    try:
+        held[-1].connect(("127.0.0.1", int(sys.argv[1])))
+    except OSError:
+        break
+print("held", flush=True)
+time.sleep(100)
+"""
+"""Opens connections and says nothing."""
 
 
 @pytest.fixture
@@ -102,6 +131,63 @@ def test_the_attempts_get_in_where_there_is_no_tls(lab_home: Path, marks: Path) 
         assert [p.name for p in marks.iterdir()] == [f"{scheduler}.plain"]
         (http,) = set(ports) - {scheduler}
         assert tried[http]["http"] == "answered"
+
+
+@contextmanager
+def flooded(*words: str) -> Iterator[tuple[int, int]]:
+    """Yield process and port of a scheduler that another process keeps connections to."""
+    limited = ("-c", FEW_FILES, *words, "cluster", "scheduler", "--port", "0", "--lifeline")
+    with up(*limited) as (child, line):
+        port = int(line.rpartition(":")[2])
+        asked = [sys.executable, "-c", FLOOD, str(port)]
+        with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as flood:
+            try:
+                assert flood.stdout is not None
+                assert flood.stdout.readline() == "held\n"
+                yield child.pid, port
+            finally:
+                flood.kill()
+
+
+FEW_FILES = """\
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Starts Python with the usual limit of open files."""
+
+
+def greeted(port: int) -> bool:
+    """Return whether a port takes the cluster's certificate."""
+    plain = socket.create_connection(("127.0.0.1", port), timeout=8)
+    with plain, suppress(TimeoutError, ConnectionError, ssl.SSLError):
+        intruder.context(paths.tls()).wrap_socket(plain).close()
+        return True
+    return False
+
+
+def test_strangers_who_say_nothing_keep_nobody_out(lab_home: Path) -> None:
+    pytest.importorskip("distributed")
+    with flooded("-m", "lab") as (pid, port):
+        assert greeted(port)
+        assert len(list(Path(f"/proc/{pid}/fd").iterdir())) < strangers.WAITING + 200
+
+
+def test_strangers_leave_after_a_while(lab_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setenv("LAB_LIMITS", "0.1")
+    with flooded("-m", "lab") as (pid, _):
+        until = time.monotonic() + 20
+        while (left := len(list(Path(f"/proc/{pid}/fd").iterdir()))) > 60:
+            assert time.monotonic() < until, left
+            time.sleep(0.1)
+
+
+def test_the_control_is_kept_out(lab_home: Path) -> None:
+    pytest.importorskip("distributed")
+    with flooded("-c", UNLIMITED) as (pid, port):
+        assert not greeted(port)
+        assert len(list(Path(f"/proc/{pid}/fd").iterdir())) > 1000
 
 
 # -- certificates
