@@ -28,6 +28,18 @@ held = mmap.mmap(-1, 500 << 20)
 for at in range(0, 500 << 20, 4096): held[at] = 1
 """
 """Memory that is in a file, as the guest's own is."""
+TABLES = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+for _ in range(250):
+    at = libc.mmap(None, 1 << 30, 1, 0x4022, -1, 0)
+    libc.madvise(at, 1 << 30, 15)
+    for page in range(at, at + (1 << 30), 2 << 20): ctypes.string_at(page, 1)
+"""
+"""Pages of zeros: only the tables that name them take memory, 2 MiB for each GiB."""
 
 
 def watched(tmp_path: Path, code: str, *, native: bool) -> str:
@@ -53,6 +65,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_its_processes_memory_is_limited(tmp_path: Path) -> None:
     assert "of the host's memory, at most 400MiB" in watched(tmp_path, GREEDY, native=True)
+
+
+def test_its_page_tables_are_limited(tmp_path: Path) -> None:
+    assert "of the host's memory, at most 400MiB" in watched(tmp_path, TABLES, native=True)
 
 
 def test_the_number_of_its_processes_is_limited(tmp_path: Path) -> None:

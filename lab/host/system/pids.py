@@ -84,10 +84,12 @@ def family(pid: int) -> dict[int, int]:
 
 
 def private_memory(pid: int) -> int:
-    """Return the bytes of a process's memory that are in no file; 0: there is no such process."""
+    """Return the bytes of a process's memory that are in no file, with its page tables; 0: there
+    is no such process."""
     with suppress(OSError, ValueError, IndexError):
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-        return 1024 * int(status.partition("\nRssAnon:")[2].split(maxsplit=1)[0])
+        fields = ("\nRssAnon:", "\nVmPTE:")
+        return sum(1024 * int(status.partition(f)[2].split(maxsplit=1)[0]) for f in fields)
     return 0
 
 

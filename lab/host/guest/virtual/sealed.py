@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -56,9 +57,10 @@ from lab.host.guest.virtual.inputs import BOOTED, blocks_of, inputs_of, joined
 from lab.host.guest.virtual.limits import Limits, tail
 from lab.host.guest.virtual.region_file import RegionFile, region_file
 from lab.host.guest.virtual.snapshot import BOOT, SealedSnapshot
+from lab.host.guest.virtual.system_calls import native_filter
 from lab.host.images.sandbox import masked
 from lab.host.images.virtual_time import guest_of, native_guest_of, root_disk
-from lab.host.system import clock, load, pids, process
+from lab.host.system import clock, files, load, pids, process
 from lab.model.execution.events import GuestTime
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.procedure import (
@@ -309,7 +311,10 @@ class SealedBackend:
     ) -> None:
         """Start QEMU, and wait until it ends. ``MonitorError``: it could not load the snapshot."""
         if snapshot is None:
-            self._started(self._command(guest))
+            if self._kit.engine is Engine.NATIVE:
+                self._start_native(guest)
+            else:
+                self._started(confined(sealed.command(guest), self.record.path))
             self._wait(limit)
             return
         socket = self.record.path / "monitor"
@@ -328,18 +333,20 @@ class SealedBackend:
                 raise MonitorError(f"{error}: {said}" if said else str(error)) from error
             self._wait(limit)
 
-    def _command(self, guest: sealed.Guest) -> list[str]:
-        if self._kit.engine is Engine.EMULATED:
-            return confined(sealed.command(guest), self.record.path)
-        return killed_with_us(
-            native.command(native_guest_of(self._kit, guest.region), masked("/proc"))
-        )
+    def _start_native(self, guest: sealed.Guest) -> None:
+        calls = files.in_memory(native_filter())
+        hidden = [*masked("/proc"), "--seccomp", str(calls)]
+        command = native.command(native_guest_of(self._kit, guest.region), hidden)
+        try:
+            self._started(killed_with_us(command), calls)
+        finally:
+            os.close(calls)
 
-    def _started(self, command: list[str]) -> process.Daemon:
+    def _started(self, command: list[str], *descriptors: int) -> process.Daemon:
         self._daemon = process.Daemon(
             command,
             log=self.record.path / "qemu.log",
-            descriptors=self._descriptors,
+            descriptors=(*self._descriptors, *descriptors),
         )
         self.record = replace(self.record, pid=self._daemon.pid)
         guests.write(self.record)
