@@ -101,7 +101,7 @@ def test_a_native_guest_starts_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path
     def started(_self: object, command: list[str], calls: int) -> None:
         assert os.read(calls, 1 << 20) == native_filter()
         found.append((command[command.index("--seccomp") + 1], str(calls)))
-        assert command.index("--seccomp") < command.index("/linux")
+        assert "/linux" in command[command.index("--seccomp") :]
 
     monkeypatch.setattr(backend.SealedBackend, "_started", started)
     guest = backend.SealedBackend.__new__(backend.SealedBackend)
