@@ -21,6 +21,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place.mkdir(mode=0o755)
     monkeypatch.setenv("LAB_HOME", str(place))
     monkeypatch.delenv("SUDO_UID", raising=False)
+    monkeypatch.delenv("CI", raising=False)
+    paths._check_way.cache_clear()
     return place
 
 
@@ -47,6 +49,48 @@ def test_a_home_that_all_can_write_to_is_refused(home: Path) -> None:
     (home / "cache").chmod(0o777)
     with pytest.raises(InputError, match="all users"):
         paths.plugins()
+
+
+def test_a_home_that_all_can_replace_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = home / "of" / "mine"
+    below.mkdir(parents=True)
+    monkeypatch.setenv("LAB_HOME", str(below))
+    for mode, said in ((0o777, "could replace"), (0o1777, ""), (0o775, "")):
+        home.chmod(mode)
+        paths._check_way.cache_clear()
+        if said:
+            refused(f"may write to '{home}', and {said} '{below}'")
+        else:
+            assert paths.plugins()
+
+
+def test_a_way_through_a_link_is_checked_on_both_sides(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_, link = tmp_path / "open", tmp_path / "link"
+    (open_ / "mine").mkdir(parents=True)
+    link.symlink_to(open_ / "mine")
+    monkeypatch.setenv("LAB_HOME", str(link / "home"))
+    assert paths.plugins()
+    open_.chmod(0o777)
+    paths._check_way.cache_clear()
+    refused(f"may write to '{open_}'")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_home_in_a_strangers_directory_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "_is_within", lambda: False)
+    monkeypatch.setenv("LAB_HOME", str(home / "mine"))
+    assert paths.plugins()
+    os.chown(home, STRANGER, -1)
+    paths._check_way.cache_clear()
+    refused(f"'{home}' belongs to the user with number {STRANGER}, who could replace")
+    monkeypatch.setenv("CI", "true")  # nobody else is on that machine
+    assert paths.plugins()
 
 
 def test_a_strangers_home_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

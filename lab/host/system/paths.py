@@ -72,25 +72,28 @@ _OVERFLOW: Final = 65534
 
 
 def _private(place: Path) -> Path:
-    """Return a directory of the lab's; ``InputError`` if another user can put files there.
+    """Return a directory of the lab's; ``InputError`` if another user can put files there, or
+    another directory in its place.
 
     The lab runs programs that it keeps there, and links there lead elsewhere. A directory that is
     not there yet is made by this user.
     """
+    owners = {0, os.geteuid()}
+    if os.geteuid() == 0 and (behind := os.environ.get("SUDO_UID", "")).isdecimal():
+        owners.add(int(behind))
+    if _is_within():  # the process that made the namespace has seen the owner
+        owners.add(_OVERFLOW)
+    if not os.environ.get("CI"):  # the machine is the job's, and its directories are anybody's
+        _check_way(place, frozenset(owners))
     try:
         found = place.stat()
     except OSError:
         return place
-    user, owners = os.geteuid(), {0, os.geteuid()}
-    if user == 0 and (behind := os.environ.get("SUDO_UID", "")).isdecimal():
-        owners.add(int(behind))
-    if _is_within():  # the process that made the namespace has seen the owner
-        owners.add(_OVERFLOW)
     if found.st_uid not in owners:
         raise InputError(
             f"'{place}' belongs to the user with number {found.st_uid}, who could change the"
             " programs that the lab keeps there",
-            hint="set LAB_HOME to a directory of your own, such as LAB_HOME=$HOME/lab",
+            hint=_OWN,
         )
     if found.st_mode & stat.S_IWOTH:
         raise InputError(
@@ -99,6 +102,36 @@ def _private(place: Path) -> Path:
             hint=f"remove what is not yours, and then: chmod o-w {shlex.quote(str(place))}",
         )
     return place
+
+
+_OWN: Final = "set LAB_HOME to a directory of your own, such as LAB_HOME=$HOME/lab"
+
+
+@functools.cache
+def _check_way(place: Path, owners: frozenset[int]) -> None:
+    """``InputError`` if another user can replace a directory or a link on the way to a place.
+
+    In a directory with the sticky bit, such as ``/tmp``, each user replaces its own entries only.
+    """
+    for way in dict.fromkeys((place, place.resolve())):
+        for part in way.parents:
+            try:
+                found = part.lstat()
+            except OSError:
+                continue
+            if found.st_uid not in owners:
+                raise InputError(
+                    f"'{part}' belongs to the user with number {found.st_uid}, who could replace"
+                    f" '{place}' and the programs that the lab keeps there",
+                    hint=_OWN,
+                )
+            open_ = found.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
+            if open_ and not stat.S_ISLNK(found.st_mode):
+                raise InputError(
+                    f"all users of this host may write to '{part}', and could replace '{place}'"
+                    " and the programs that the lab keeps there",
+                    hint=_OWN,
+                )
 
 
 @functools.cache
