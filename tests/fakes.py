@@ -71,6 +71,21 @@ workloads:
 """
 
 
+FAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "fail": {"disk": 2},
+    "grow": {"level": 6, "raid_devices": 4},
+    "io_error": {"disk": 2},
+    "power_cut": {},
+    "pull": {"disk": 2},
+    "re_add": {"disk": 2},
+    "replace": {"disk": 2, "with": 6},
+    "rot": {"disk": 2},
+    "slow": {"disk": 2, "total_bytes_per_second": "1MiB"},
+    "spare_group": {"disk": 1, "second": [4, 5, 6]},
+    "sync_action": {"action": "check"},
+}
+"""Parameters of each fault that fit six disks."""
+
 PLUGIN = ("-p", "lab.testing.plugin", "-p", "xdist", "-p", "no:cacheprovider")
 """Options of a pytest without automatic plug-ins (``PYTEST_DISABLE_PLUGIN_AUTOLOAD``)."""
 

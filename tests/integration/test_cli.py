@@ -166,29 +166,6 @@ def test_without_runs_and_guests_it_says_so(cli: Cli) -> None:
     assert not cli.home.exists()
 
 
-def test_a_broken_run_is_named_and_the_others_are_shown(cli: Cli) -> None:
-    runs = cli.home / "data" / "runs"
-    good = stored_run(runs)
-    for name, text in (("cut-20250101-120000", b'{"id": "cut'), ("foreign", b"\xff\xfe{}")):
-        shutil.copytree(good.directory, runs / name)
-        (runs / name / "run.json").write_bytes(text)
-    (runs / "notes.txt").write_text("mine")
-    (runs / "empty").mkdir()
-    ended = cli("results", "list")
-    assert ended.status == 0
-    assert good.id in ended.stdout
-    assert len(ended.stderr.splitlines()) == 3
-    assert "notes.txt" not in ended.stderr
-    assert "empty/run.json'" in ended.stderr
-    for name in ("cut-20250101-120000", "foreign"):
-        assert f"{name}/run.json'" in ended.stderr
-        shown = cli("results", "show", str(runs / name))
-        assert shown.status == 2
-        assert name in shown.stderr
-    listed = cli("results", "list", "--json").json
-    assert ([r["id"] for r in listed["runs"]], len(listed["broken"])) == ([good.id], 3)
-
-
 def test_a_broken_scenario_does_not_hide_the_good_ones(cli: Cli) -> None:
     own = cli.base / ".config" / "lab" / "scenarios"
     own.mkdir(parents=True)

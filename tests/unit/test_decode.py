@@ -264,11 +264,8 @@ def test_an_override_that_cannot_be_done_is_named(text: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("title: T", "titel: T", "q.yaml:1: titel: unknown key 'titel': did you mean 'title'?"),
         ("question: Q\n", "", "q.yaml:1: question: this key is missing: expected text"),
-        ("count: 5", "count: five", "q.yaml:4: disks.count: "),
         ("count: 5", "count: 65", "q.yaml:4: disks.count: "),
-        ("5MiB", "5M", "q.yaml:5: disks.throttle.total_bytes_per_second: '5M' has the unknown"),
         (
             "tool: dd\n    if",
             "toool: dd\n    if",
@@ -276,9 +273,6 @@ def test_an_override_that_cannot_be_done_is_named(text: str, says: str) -> None:
         ),
         ("name: read", "name: write", "q.yaml:6: workloads: two workloads have the name 'write'"),
         ("name: read", "name: Read", "q.yaml:10: workloads[1].name: "),
-        ("[parity-last, left-symmetric]", "[]", "q.yaml:14: matrix.array.layout: the axis has no"),
-        ("matrix:\n  array", "matrix: x\nq:\n  array", "q.yaml:14: q: unknown key 'q'"),
-        ("title: T", "title: [T]", "q.yaml:1: title: expected text, found a list ([T])"),
     ],
 )
 def test_what_a_model_refuses_has_file_line_and_key(old: str, new: str, says: str) -> None:

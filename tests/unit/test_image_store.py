@@ -268,20 +268,6 @@ def test_a_signal_leaves_nothing_behind(home: Path, number: signal.Signals) -> N
     assert list(home.iterdir()) == []
 
 
-def test_prune_removes_what_a_killed_builder_left_and_spares_a_living_one(home: Path) -> None:
-    with builder() as process:
-        assert says(process) == "ready"
-        assert images.prune().names == ()
-        assert len(list(home.iterdir())) == 2
-        process.kill()
-        process.wait(timeout=30)
-    assert len(list(home.iterdir())) == 2
-    pruned = images.prune()
-    assert len(pruned.names) == 1
-    assert pruned.bytes_freed >= 10000
-    assert list(home.iterdir()) == []
-
-
 def test_a_second_builder_waits_for_the_first(home: Path) -> None:
     with builder() as first, builder() as second:
         answers = {says(first), says(second)}

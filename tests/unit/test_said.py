@@ -143,28 +143,6 @@ def test_without_a_terminal_an_image_s_build_has_a_line_a_minute(
     assert out.getvalue() == silent  # it has ended
 
 
-def test_a_run_that_builds_an_image_says_so_each_minute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from lab.run.options import RunOptions
-
-    out = io.StringIO()
-    monkeypatch.setattr(progress, "QUIET", 0.05)
-    shown = progress.Progress(
-        compiled_text(tmp_path, SCENARIO),
-        how=RunOptions(),
-        verbose=False,
-        console=Console(file=out, width=80),
-    )
-    shown.image("installing packages", 0.2)
-    for _ in range(2):
-        time.sleep(0.06)
-        shown._log_if_quiet()
-    lines = [line for line in out.getvalue().splitlines() if "installing packages" in line]
-    assert len(lines) == 2
-    assert "20% done" in lines[-1]
-
-
 @pytest.mark.parametrize(("wanting", "said"), [(14.2, True), (3.0, False)])
 def test_a_status_line_on_a_busy_host_says_so(
     wanting: float, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -53,13 +53,6 @@ def test_the_states_that_nobody_used_for_longest_go_first() -> None:
     assert snapshots.trim(in_use=set(), keep=4) == []
 
 
-def test_a_state_that_is_cut_short_is_not_found_and_goes() -> None:
-    directory = state("k1", used=1000)
-    os.truncate(directory / snapshots.MEMORY, 3)
-    assert snapshots.find("k1") is None
-    assert not directory.exists()
-
-
 def test_the_second_run_that_asks_for_a_state_is_told_so() -> None:
     assert not snapshots.requested_before("k1")
     assert snapshots.requested_before("k1")

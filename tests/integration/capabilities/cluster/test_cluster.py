@@ -404,20 +404,6 @@ def test_what_came_otherwise_is_thrown_away(
     assert list(paths.images().iterdir()) == []
 
 
-def test_half_a_fetched_image_is_garbage(away: Away, planted: Image) -> None:
-    program = (
-        "import os, sys\n"
-        "from lab.host.images import workspace as image_workspace\n"
-        "with image_workspace.workspace('mine') as work:\n"
-        "    (work / 'image').mkdir(); (work / 'image' / 'disk.qcow2').write_bytes(b'half')\n"
-        "    os.kill(os.getpid(), 9)\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=False, cwd=ROOT)
-    assert [p.name.startswith(".work-mine-") for p in paths.images().iterdir()] == [True]
-    assert image_store.prune(keep=99).names
-    assert list(paths.images().iterdir()) == []
-
-
 def test_an_image_that_nobody_has_is_said_to_be_missing(away: Away, planted: Image) -> None:
     other = planted.manifest.model_copy(update={"name": "other"})
     with pytest.raises(HostError, match="neither here nor on the scheduler's machine"):

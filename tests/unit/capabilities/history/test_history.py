@@ -7,9 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from lab.capabilities.history.run import history_of
-from lab.core.errors import InputError
+from lab.cli.commands import app
+from lab.compile.scenario.identity import cell_id
+from lab.core.errors import EXIT_DIFFERENT, InputError
 from lab.host.system import paths
 from lab.model.result.noise import NoiseFloor
 from lab.results.documents import result_of
@@ -17,6 +20,8 @@ from lab.run import environment
 from lab.store import runs as store
 from lab.store.runs import RunStore
 from tests.fakes import Cli, raw_of, stored_run
+from tests.unit.test_bundles import bundle, other, sealed_cell
+from tests.unit.test_reuse import ran
 
 
 def kept(day: int, megabytes: float = 10.4, *, scenario: str = "raid5-parity-last") -> RunStore:
@@ -141,28 +146,6 @@ def test_a_result_that_nobody_can_read_is_named_and_made_again(lab_home: Path, t
     }
 
 
-def test_foreign_files_in_a_run_hide_nothing(cli: Cli, lab_home: Path) -> None:
-    run = kept(1)
-    (run.directory / "result.json").write_text('{"schema": "lab.resu')
-    cells = run.directory / "cells"
-    (cells / "notes.txt").write_text("mine")
-    first, second, _ = (cells / cell.id for cell in run.load_run().cells)
-    (first / "raw" / "picture.png").write_bytes(b"\x89PNG\xff")
-    (second / "outcome.json").write_text('{"outcome": "do')
-    listed = cli("results", "list")
-    assert run.id in listed.stdout
-    assert f"{run.id}/result.json' is cut off, or not what it should be" in listed.stderr
-    shown = cli("results", "show", run.id)
-    assert shown.status == 0
-    assert "10.4 MB/s" in shown.stdout
-    reasons = [c["reason"] for c in cli("results", "show", run.id, "--json").json["cells"]]
-    assert f"{second.name}/outcome.json' cannot be read" in reasons[1]
-    (first / "raw" / "write.1.stderr.txt").write_text("104857600 bytes (105 MB, 1")
-    shown = cli("results", "show", run.id)
-    assert shown.status == 0
-    assert f"{first.name}: failed" in shown.stdout
-
-
 def test_a_run_that_stopped_early_counts_and_a_lost_one_is_named(lab_home: Path) -> None:
     kept(1)
     stopped = kept(2)
@@ -173,22 +156,6 @@ def test_a_run_that_stopped_early_counts_and_a_lost_one_is_named(lab_home: Path)
     found = history_of("throughput", None)
     assert len({p.run for p in found.points}) == 2
     assert [f"{lost.id}/run.json" in s for s in found.broken] == [True]
-
-
-def test_what_is_no_run_is_named_and_everything_else_shows(cli: Cli, lab_home: Path) -> None:
-    kept(1)
-    runs = cli.home / "data" / "runs"
-    (runs / "notes.txt").write_text("mine")
-    (runs / "empty").mkdir()
-    for command in (("results", "list"), ("results", "history", "throughput")):
-        ended = cli(*command)
-        assert ended.status == 0
-        assert "10.4" in ended.stdout or "raid5-parity-last-2025" in ended.stdout
-        [said] = ended.stderr.splitlines()
-        assert f"'{runs / 'empty'}' is no run: '{runs / 'empty' / 'run.json'}'" in said
-    shown = cli("results", "history", "throughput", "--json").json
-    assert len(shown["points"]) == 6
-    assert len(shown["broken"]) == 1
 
 
 def test_results_from_before_intervals_are_compared_too(lab_home: Path) -> None:
@@ -234,3 +201,21 @@ def test_the_command_line_compares_and_exports(cli: Cli, lab_home: Path) -> None
     assert (cli.base / "a.csv").read_text().count("\n") == 14
     wrong = cli("results", "export", "--format", "xls", "--out", "b.xls")
     assert (wrong.status, "csv, parquet, fio, junit" in wrong.stderr) == (2, True)
+
+
+def test_of_two_bundles_the_first_byte_that_differs_is_named(
+    lab_home: Path, tmp_path: Path
+) -> None:
+    cell = sealed_cell(tmp_path)
+    mine = ran(cell)
+    theirs = other(mine, tmp_path / "o")
+    raw = sorted((theirs.cell_directory(cell_id(cell)) / "raw").iterdir())[0]
+    raw.write_text(raw.read_text() + "x")
+    files = [str(bundle(r, tmp_path / n)) for r, n in ((mine, "1"), (theirs, "2"))]
+    done = CliRunner().invoke(app, ["results", "compare", *files, "--json"])
+    assert done.exit_code == EXIT_DIFFERENT
+    said = json.loads(done.stdout)["agreement"]
+    assert (said["agree"], said["cells"][0]["difference"]["file"]) == (False, f"raw/{raw.name}")
+    shown = CliRunner().invoke(app, ["results", "compare", *files]).stdout
+    assert f"raw/{raw.name}" in shown
+    assert CliRunner().invoke(app, ["results", "compare", files[0], files[0]]).exit_code == 0
