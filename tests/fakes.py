@@ -16,6 +16,7 @@ from lab.compile.scenario.compiler import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import LabError
 from lab.core.yaml import parse_override
+from lab.host.guest.registry import GuestRecord
 from lab.model.execution.procedure import (
     AskServer,
     AttachDisk,
@@ -447,6 +448,19 @@ def raw_of(cell: Cell, megabytes: float) -> dict[str, str]:
         found[f"{workload.name}.1.stdout.txt"] = ""
         found[f"{workload.name}.1.stderr.txt"] = f"100+0 records in\n100+0 records out\n{line}"
     return found
+
+
+def guest_record(directory: Path, name: str = "g") -> GuestRecord:
+    """Return the record of a guest that no process has."""
+    return GuestRecord(
+        id=name,
+        directory=str(directory),
+        scenario="s",
+        image="i",
+        created="",
+        owner_pid=0,
+        owner_started=0,
+    )
 
 
 def programs(directory: Path, *names: str, find: Callable[[str], str | None]) -> str:

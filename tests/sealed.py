@@ -13,12 +13,12 @@ from pathlib import Path
 from drive import region, sealed
 from drive.monitor import Monitor
 from lab.compile.guest.program import Answer
-from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual.sealed import SealedBackend
 from lab.host.images import virtual_time as sealed_kit
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.procedure import DiskLimit, Procedure, SealDisks, SealedDisk
 from lab.model.result.document import Digest
+from tests.fakes import guest_record
 
 DRIVE = Path(__file__).parents[1] / "drive"
 
@@ -203,15 +203,7 @@ def backend(
     """A backend as a worker has it, with a directory of its own below ``work``."""
     directory = work / "guest"
     directory.mkdir(exist_ok=True)
-    record = GuestRecord(
-        id="g",
-        directory=str(directory),
-        scenario="s",
-        image="i",
-        created="",
-        owner_pid=0,
-        owner_started=0,
-    )
+    record = guest_record(directory)
     return SealedBackend(record, kit, tell=lambda _: None, notice=notice, cold=cold)
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import GuestError, HostError
-from lab.host.guest.registry import GuestRecord
 from lab.model.execution.procedure import Output
 from lab.results.documents import result_of
 from lab.run import execute, guest_pool
 from lab.run.execute import Done
 from lab.testing import pool
+from tests.fakes import guest_record
 from tests.runs import theory_run
 
 IN_A_CONFTEST = "from tests import still\nstill.install(setattr)\n"
@@ -53,15 +53,7 @@ class GuestConnection:
 
     def __init__(self, name: str) -> None:
         self.name, self.dead = name, False
-        self.record = GuestRecord(
-            id=name,
-            directory="/nowhere",
-            scenario="q",
-            image="i",
-            created="",
-            owner_pid=0,
-            owner_started=0,
-        )
+        self.record = guest_record(Path("/nowhere"), name)
 
     def run(self, script: str, timeout: float) -> Output:
         if self.dead or script == "die":

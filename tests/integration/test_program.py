@@ -11,7 +11,6 @@ import pytest
 from drive import region
 from lab.compile.guest.program import PARAMETERS, answers, begun, programs
 from lab.core.errors import InputError, LabError, ToolError
-from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual.sealed import SealedBackend
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.procedure import (
@@ -32,6 +31,7 @@ from lab.model.execution.procedure import (
     WaitFor,
 )
 from lab.run.steps import CheckFailedError, Undo, run_procedure
+from tests.fakes import guest_record
 
 DISKS = SealDisks(disks=(SealedDisk(serial="d1", size=1 << 30),))
 
@@ -64,15 +64,7 @@ class Replay:
         found: dict,  # type: ignore[type-arg]
         lost: Sequence[Mapping[str, int]] = (),
     ) -> None:
-        record = GuestRecord(
-            id="g",
-            directory="/nowhere",
-            scenario="s",
-            image="i",
-            created="",
-            owner_pid=0,
-            owner_started=0,
-        )
+        record = guest_record(Path("/nowhere"))
         kit = SealedKit(emulator="", kernel="", initramfs="", base="", memory=512)
         self.bench = SealedBackend(record, kit, tell=print, notice=print)
         self.bench.take(CellJob(id="c", procedure=procedure, directory="", target=""))

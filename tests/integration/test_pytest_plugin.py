@@ -470,12 +470,8 @@ def test_a_timeout_names_the_command_that_the_test_ran(
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"disk": 5}, "disk: unknown argument: did you mean 'disks'?"),
-    ({"disks": "five", "level": 5}, "disks: expected a whole number from 0 to 64, found 'five'"),
-    ({"disks": 65, "level": 5}, "disks: expected a whole number from 0 to 64, found 65"),
-    ({"disks": 2, "throttle": "5 apples", "level": 1}, "throttle: "),
     ({"disks": 2, "throttle": {"total": 1}, "level": 1}, "throttle: unknown key 'total'"),
     ({"disks": 2, "level": 6}, "disks: RAID 6 needs at least 4 members"),
-    ({"disks": 3, "level": 7}, "level: "),
     ({"disks": 3}, "level: is missing"),
     ({"level": 5}, "disks: is missing"),
     ({"disks": 3, "level": 5, "scope": "package"}, "scope: expected one of function, class"),

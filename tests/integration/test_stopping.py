@@ -15,6 +15,7 @@ from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual.stopping import Stopped, StoppingBackend
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.procedure import Procedure, SealDisks, SealedDisk
+from tests.fakes import guest_record
 
 PLAYED = """\
 #!{python}
@@ -73,15 +74,7 @@ def output() -> bytes:
 def record(lab_home: Path, tmp_path: Path) -> GuestRecord:
     directory = tmp_path / "g"
     directory.mkdir()
-    return GuestRecord(
-        id="g",
-        directory=str(directory),
-        scenario="s",
-        image="i",
-        created="",
-        owner_pid=0,
-        owner_started=0,
-    )
+    return guest_record(directory)
 
 
 def stopped(

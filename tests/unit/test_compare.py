@@ -223,39 +223,23 @@ def test_facts_of_the_environment_that_differ_are_named() -> None:
     assert list(differences({"a": 1}, {"a": 1})) == []
 
 
-def test_figures_in_doubt_say_so() -> None:
-    doubtful = result("b", {"x1": 1})
-    checks = (Check(name=UNCONTENDED, passed=False, detail="it waited"),)
-    cell = doubtful.cells[0].model_copy(update={"checks": checks})
-    doubtful = doubtful.model_copy(update={"cells": (cell,)})
-    found = compare(side(result("a", {"x1": 1})), side(doubtful))
-    said = "it was contended in the second run and is left out: it waited"
-    assert found.cells[0].doubts == (said,)
-    assert found.cells[0].figures == ()
-
-
-def test_modelled_drives_in_real_time_are_compared_and_said_to_be() -> None:
+@pytest.mark.parametrize(
+    ("name", "workload", "said", "compared"),
+    [
+        (UNCONTENDED, "", "it was contended in the second run and is left out: why", False),
+        (VIRTUAL_DRIVES, "", "in the second run it has modelled drives in real time: why", True),
+        (STEADY_STATE, "write", "'write' is not steady in the second run: why", True),
+    ],
+)
+def test_figures_in_doubt_say_so(name: str, workload: str, said: str, *, compared: bool) -> None:
     plain = result("b", {"x1": 1})
-    check = Check(name=VIRTUAL_DRIVES, passed=False, detail="use virtual time")
-    cell = plain.cells[0].model_copy(update={"checks": (check,)})
-    real = plain.model_copy(update={"cells": (cell,)})
-    found = compare(side(result("a", {"x1": 1})), side(real))
-    said = "in the second run it has modelled drives in real time: use virtual time"
-    assert found.cells[0].doubts == (said,)
-    assert len(found.cells[0].figures) == 1
-
-
-def test_a_workload_that_is_not_steady_is_compared_and_said_to_be() -> None:
-    plain = result("b", {"x1": 1})
-    check = Check(name=STEADY_STATE, passed=False, detail="it falls", workload="write")
-    cell = plain.cells[0].model_copy(update={"checks": (check,)})
-    drifting = plain.model_copy(update={"cells": (cell,)})
-    found = compare(side(result("a", {"x1": 1})), side(drifting))
-    assert found.cells[0].doubts == ("'write' is not steady in the second run: it falls",)
-    steady = check.model_copy(update={"passed": True})
-    cell = plain.cells[0].model_copy(update={"checks": (steady,)})
-    found = compare(side(result("a", {"x1": 1})), side(plain.model_copy(update={"cells": (cell,)})))
-    assert found.cells[0].doubts == ()
+    for passed in (False, True):
+        check = Check(name=name, passed=passed, detail="why", workload=workload or None)
+        cell = plain.cells[0].model_copy(update={"checks": (check,)})
+        other = plain.model_copy(update={"cells": (cell,)})
+        (found,) = compare(side(result("a", {"x1": 1})), side(other)).cells
+        assert found.doubts == (() if passed else (said,))
+        assert bool(found.figures) is (passed or compared)
 
 
 def test_two_stored_runs_are_compared_from_their_raw_output(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from lab.run import guest_pool
 from lab.run.guest_pool import GuestPool, PooledGuest
 from lab.run.worker_pool import PooledWorker, WorkerPool
 from lab.testing.asked import asked_for
+from tests.fakes import guest_record
 
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
@@ -131,15 +132,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lab_home: Path) -> Wo
             made.told.append(f"leave {self.record.id}")
 
     def record(directory: Path) -> GuestRecord:
-        return GuestRecord(
-            id=directory.name,
-            directory=str(directory),
-            scenario="q",
-            image="i",
-            created="",
-            owner_pid=0,
-            owner_started=0,
-        )
+        return guest_record(directory, directory.name)
 
     nothing = {"check_images": None, "check_arrays": None, "sweep": None, "prepare": object()}
     for name, value in nothing.items():

@@ -18,7 +18,6 @@ from drive import region
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import ToolError
-from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual.sealed import SealedBackend, inputs_of_cell
 from lab.host.system import paths
 from lab.model.execution.job import SealedKit
@@ -33,7 +32,7 @@ from lab.run.scheduling.executor import Execution
 from lab.run.task import task_of
 from lab.store import reuse
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
-from tests.fakes import SCENARIO, compiled_text, raw_of
+from tests.fakes import SCENARIO, compiled_text, guest_record, raw_of
 
 INPUTS, OTHER, RESULTS = "a" * 64, "b" * 64, "c" * 64
 
@@ -371,15 +370,7 @@ def test_a_finished_cell_is_remembered_and_other_results_are_told(
 
 
 def test_a_guest_with_other_inputs_than_planned_is_caught(kit: SealedKit, tmp_path: Path) -> None:
-    record = GuestRecord(
-        id="g",
-        directory=str(tmp_path),
-        scenario="s",
-        image="i",
-        created="",
-        owner_pid=0,
-        owner_started=0,
-    )
+    record = guest_record(tmp_path)
     bench = SealedBackend(record, kit, tell=lambda _: None, notice=lambda _: None)
     bench.check_inputs(INPUTS)  # no cell ran
     bench._done = list(digest().seeds)

@@ -19,6 +19,7 @@ from lab.host.guest.virtual.snapshot import ABOUT, KEPT, MEMORY, STATE, SealedSn
 from lab.host.system import paths
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.procedure import GuestCommand, Procedure, SealDisks, SealedDisk
+from tests.fakes import guest_record
 
 SIZE = region.SMALLEST
 
@@ -42,15 +43,7 @@ def kit(lab_home: Path, tmp_path: Path) -> SealedKit:
 def record(tmp_path: Path) -> GuestRecord:
     directory = tmp_path / "g"
     directory.mkdir()
-    return GuestRecord(
-        id="g",
-        directory=str(directory),
-        scenario="s",
-        image="i",
-        created="",
-        owner_pid=0,
-        owner_started=0,
-    )
+    return guest_record(directory)
 
 
 def kept(kit: SealedKit, size: int = SIZE) -> Path:
