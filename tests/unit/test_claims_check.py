@@ -15,7 +15,7 @@ from lab.core.errors import InputError
 from lab.model.result.document import CellResult, Outcome
 from lab.model.scenario.claim import Verdict, matches
 from lab.plugins import catalog
-from tests.fakes import Cli, compiled_text
+from tests.fakes import compiled_text
 from tests.speed import reference, scale
 
 TEXT = """\
@@ -234,18 +234,6 @@ def test_a_claim_whose_cells_a_set_took_away_is_not_tested(tmp_path: Path) -> No
     assert "no cell with array.layout: parity-last, array.chunk: 64KiB" in verdict.reason
     with pytest.raises(InputError, match=r"claims\[0\]\.expect\.of\.where"):  # the file itself
         compiled(tmp_path, text("{workload: write}"), "array.chunk=128KiB")
-
-
-@pytest.mark.parametrize(
-    "command",
-    [("scenario", "check"), ("scenario", "plan"), ("run", "scenario"), ("up", "scenario")],
-)
-def test_every_command_that_reads_the_file_refuses_it(cli: Cli, command: tuple[str, str]) -> None:
-    name = cli.file(text("{workload: write, where: {array.levle: 5}}"))
-    ended = cli(*command, name)
-    assert ended.status == 2
-    assert ended.stderr.startswith(f"lab: {name}:22: claims[0].expect.of.where.array.levle: ")
-    assert not cli.home.exists()
 
 
 UNITS = """\
