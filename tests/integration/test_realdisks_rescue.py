@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from lab.core import qemu_img
 from lab.core.errors import InputError
 from lab.host.real_disks import inputs
 from lab.host.real_disks.inputs import Input
+from lab.host.system import process
 from tests import loops
 from tests.loops import Bay, mount, unmount
 
@@ -85,6 +90,65 @@ def test_qcow2_is_read_and_never_leads_to_another_file(tmp_path: Path) -> None:
     subprocess.run(words, check=True)
     with pytest.raises(InputError, match="over another file"):
         opened(over, tmp_path)
+
+
+def test_the_name_of_a_qcow2_file_is_no_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        stranger.settimeout(0.5)
+        name = f"nbd:127.0.0.1:{stranger.getsockname()[1]}"
+        monkeypatch.chdir(tmp_path)
+        bare = ["qemu-img", "create", "-q", "-f", "qcow2", "disk", "4M"]
+        subprocess.run(bare, check=True)
+        Path("disk").rename(name)
+        found = opened(Path(name), tmp_path)
+        assert found.size == 4 << 20
+        found.close()
+        subprocess.run(qemu_img.info(name, qemu_img.QCOW2), check=True, stdout=subprocess.DEVNULL)
+        with pytest.raises(TimeoutError):
+            stranger.accept()
+        # The control: QEMU with that name connects.
+        words = ["qemu-img", "info", "-f", "qcow2", name]
+        with subprocess.Popen(words, stderr=subprocess.DEVNULL) as client:
+            stranger.settimeout(10)
+            stranger.accept()[0].close()
+        assert client.returncode == 1
+
+
+def test_a_header_that_names_a_data_file_is_refused_before_qemu_opens_it(tmp_path: Path) -> None:
+    other, over = tmp_path / "other.raw", tmp_path / "over.qcow2"
+    words = ["qemu-img", "create", "-q", "-f", "qcow2", "-o", f"data_file={other}", over, "4M"]
+    subprocess.run(words, check=True)
+    with mock.patch("lab.host.system.process.run", side_effect=AssertionError("QEMU ran")):
+        with pytest.raises(InputError, match="over another file"):
+            opened(over, tmp_path)
+        plain = tmp_path / "plain.qcow2"
+        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", plain, "4M"], check=True)
+        with pytest.raises(AssertionError, match="QEMU ran"):  # the control
+            opened(plain, tmp_path)
+
+
+def test_a_header_that_is_changed_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "disk.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "4M"], check=True)
+    ran = process.run
+
+    def change(words: Sequence[str], **how: Any) -> process.ProcessResult:
+        done = ran(words, **how)
+        if words[1] == "convert":
+            head, facts = path.read_bytes(), path.stat()
+            path.write_bytes(head)  # as it was
+            os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+        return done
+
+    opened(path, tmp_path).close()
+    monkeypatch.setattr(process, "run", change)
+    with pytest.raises(InputError, match="was changed by another process"):
+        opened(path, tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["disk.qcow2"]
 
 
 def test_what_is_no_disk_is_refused(tmp_path: Path) -> None:

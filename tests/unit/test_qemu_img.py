@@ -97,12 +97,32 @@ def test_each_function_gives_the_format_and_that_of_a_base() -> None:
     functions = [
         n
         for n in ast.parse(Path(qemu_img.__file__).read_text()).body
-        if isinstance(n, ast.FunctionDef) and n.name != "format_of"
+        if isinstance(n, ast.FunctionDef) and n.name not in ("format_of", "_named")
     ]
     assert len(commands) == len(functions)
     for command in commands:
         assert command[command.index("-f") + 1] in ("raw", "qcow2")
         assert ("-b" in command) == ("-F" in command)
+
+
+ADDRESSES = ("nbd:127.0.0.1:10809", 'json:{"driver":"null-co"}', "ssh:x/y")
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_no_function_gives_a_name_that_is_an_address(name: str) -> None:
+    for command in (
+        qemu_img.create("raw", name, 512),
+        qemu_img.overlay(name, name),
+        qemu_img.rebase(name, name),
+        qemu_img.convert(name, "raw", name, "qcow2"),
+        qemu_img.extents(name, "raw"),
+        qemu_img.info(name, "raw"),
+        qemu_img.compare(name, "raw", 0, 0, 512),
+    ):
+        assert f"./{name}" in command
+        assert name not in command
+    for path in ("disk.raw", "/a:b/disk", "a/b:c", "@DIRECTORY@/x"):
+        assert qemu_img.info(path, "raw")[-1] == path
 
 
 def test_a_disks_format_is_that_of_its_name_and_never_guessed(tmp_path: Path) -> None:

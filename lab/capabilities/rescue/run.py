@@ -266,7 +266,6 @@ def _batch(
         bases = [
             overlays.Base(
                 descriptor=disk.descriptor,
-                format=disk.format,
                 block_device=disk.device is not None,
             )
             for disk in disks

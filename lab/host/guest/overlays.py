@@ -80,8 +80,7 @@ class Base:
     """A disk that is only read."""
 
     descriptor: int
-    """Open for reading only."""
-    format: str
+    """Open for reading only; raw."""
     block_device: bool = False
 
 
@@ -253,7 +252,7 @@ def _command(
         driver = "host_device" if base.block_device else "file"
         node = {
             "node-name": f"in{number}",
-            "driver": base.format,
+            "driver": RAW,
             "read-only": True,
             "auto-read-only": False,
             "file": {
@@ -263,8 +262,6 @@ def _command(
                 "auto-read-only": False,
             },
         }
-        if base.format == QCOW2:
-            node["backing"] = None
         words += ["-blockdev", json.dumps(node)]
     for drive in drives:
         name = f"t{drive.target}d{drive.lun}"

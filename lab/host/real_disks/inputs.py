@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import stat
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,29 +36,28 @@ class Input:
 
     path: Path
     descriptor: int
+    """Open for reading; of qcow2: a raw copy without its holes."""
     size: int
     """Bytes of the disk that it holds."""
-    format: str
     device: Device | None = None
     """``None``: it is a file."""
     _before: tuple[object, ...] = ()
     _leases: list[int] = field(default_factory=list)
-    _copy: int = -1
-    """Of qcow2: a raw copy without its holes, for this process."""
+    packed: int = -1
+    """Of qcow2: the file itself."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Return the bytes there, fewer at the end; none where the disk cannot be read."""
         if offset < 0 or length <= 0 or offset >= self.size:
             return b""
-        where = self.descriptor if self._copy < 0 else self._copy
         parts, end = [], min(offset + length, self.size)
         while offset < end:
             try:
-                part = os.pread(where, min(end - offset, 16 * MIB), offset)
+                part = os.pread(self.descriptor, min(end - offset, 16 * MIB), offset)
             except OSError:
                 break
             if not part:
-                if self._copy >= 0:
+                if self.packed >= 0:
                     parts.append(bytes(end - offset))
                 break
             parts.append(part)
@@ -75,11 +75,11 @@ class Input:
 
     def close(self) -> None:
         leases.release(self._leases)
-        for number in (self.descriptor, self._copy):
+        for number in (self.descriptor, self.packed):
             if number >= 0:
                 with contextlib.suppress(OSError):
                     os.close(number)
-        self.descriptor = self._copy = -1
+        self.descriptor = self.packed = -1
 
 
 def open_input(path: Path, work: Path, lease: Path) -> Input:
@@ -92,7 +92,7 @@ def open_input(path: Path, work: Path, lease: Path) -> Input:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise InputError(f"'{path}' cannot be opened for reading: {error.strerror}") from error
-    found = Input(path=path, descriptor=descriptor, size=0, format=qemu_img.RAW)
+    found = Input(path=path, descriptor=descriptor, size=0)
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISBLK(mode):
@@ -142,18 +142,19 @@ def _objections(device: Device | None, descriptor: int) -> tuple[Objection, ...]
 
 
 def _unpack(found: Input, work: Path) -> None:
-    """Make the raw copy of a qcow2 file that this process reads."""
-    told = process.run(qemu_img.info(found.path, qemu_img.QCOW2), timeout=60).stdout
-    facts = json.loads(told)
-    data = facts.get("format-specific", {}).get("data", {})
-    if facts.get("backing-filename") or data.get("data-file"):
-        raise InputError(
-            f"'{found.path}' is a qcow2 file over another file",
-            hint=f"make one file of both: qemu-img convert -O raw '{found.path}' disk.raw",
-        )
-    found.format, found.size = qemu_img.QCOW2, int(facts["virtual-size"])
+    """Make the raw copy of a qcow2 file, which is read from then on, also by guests.
+
+    QEMU gets the open file, and opens no other one: its name may be one of QEMU's protocols, or
+    lead elsewhere by then.
+    """
+    _check_alone(found)
+    before, opened = os.fstat(found.descriptor), f"/proc/self/fd/{found.descriptor}"
+    shared = (found.descriptor,)
+    facts = json.loads(
+        process.run(qemu_img.info(opened, qemu_img.QCOW2), timeout=60, descriptors=shared).stdout
+    )
     copy = work / f"{found.path.name}.{found.descriptor}.raw"
-    words = qemu_img.convert(found.path, qemu_img.QCOW2, copy, qemu_img.RAW)
+    words = qemu_img.convert(opened, qemu_img.QCOW2, copy, qemu_img.RAW)
 
     def watch(_process: int) -> str:
         # Its clusters may share their data, so a file of 1 MB can have any number of bytes.
@@ -161,17 +162,43 @@ def _unpack(found: Input, work: Path) -> None:
         return f"unpacking '{found.path}' left less than 1 GiB of disk space" if few else ""
 
     try:
-        process.run(words, timeout=3600, watch=watch)
-    except BaseException:
+        process.run(words, timeout=3600, watch=watch, descriptors=shared)
+        _check_alone(found)
+        after = os.fstat(found.descriptor)
+        # No program can set the time of the last change to the inode, ``inode(7)``.
+        if (before.st_size, before.st_ctime_ns) != (after.st_size, after.st_ctime_ns):
+            raise InputError(
+                f"'{found.path}' was changed by another process while the lab read it",
+                hint="end that program, or copy the file, and try again",
+            )
+        found.packed, found.size = found.descriptor, int(facts["virtual-size"])
+        found.descriptor = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
+    finally:
         copy.unlink(missing_ok=True)
-        raise
-    found._copy = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
-    copy.unlink()
+
+
+_DATA_FILE: Final = 4
+"""The bit of qcow2's incompatible features for an external data file."""
+
+
+def _check_alone(found: Input) -> None:
+    """``InputError``: the header of a qcow2 file names other files (QEMU's docs/interop/qcow2.txt).
+
+    QEMU itself opens them for some questions about the file.
+    """
+    head = os.pread(found.descriptor, 104, 0).ljust(104, b"\0")
+    _magic, version, backing = struct.unpack_from(">4sIQ", head)
+    (features,) = struct.unpack_from(">Q", head, 72)
+    if backing or (version > 2 and features & _DATA_FILE):
+        raise InputError(
+            f"'{found.path}' is a qcow2 file over another file",
+            hint=f"make one file of both: qemu-img convert -O raw '{found.path}' disk.raw",
+        )
 
 
 def _state(found: Input) -> tuple[object, ...]:
     """Return what shows a change: times of a file, the kernel's count of writes, digests."""
-    facts = os.fstat(found.descriptor)
+    facts = os.fstat(found.descriptor if found.packed < 0 else found.packed)
     marks: list[object] = [found.size]
     if found.device is None:
         marks += [facts.st_size, facts.st_mtime_ns, facts.st_ino]

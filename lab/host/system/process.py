@@ -70,15 +70,16 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     watch: Callable[[int], str] | None = None,
+    descriptors: Sequence[int] = (),
 ) -> ProcessResult:
     """Run a program to its end, without a shell, and return its output.
 
     It has its own session, so that Ctrl-C reaches the lab first. An interrupted wait (Ctrl-C, a
     signal handler's exception, the timeout) ends the whole process group. With ``log``, standard
     output and error go there as they arrive, and ``stderr`` is its tail. ``watch`` gets the process
-    id every half second; what it returns is why the process is stopped. ``HostError``: the program
-    is missing, or the disk is full. ``ToolError``: it failed (unless ``check`` is off), took longer
-    than ``timeout`` seconds, or was stopped.
+    id every half second; what it returns is why the process is stopped. ``descriptors``: open files
+    that it inherits. ``HostError``: the program is missing, or the disk is full. ``ToolError``: it
+    failed (unless ``check`` is off), took longer than ``timeout`` seconds, or was stopped.
     """
     words = tuple(os.fspath(a) for a in argv)
     out: int | IO[str] = subprocess.PIPE
@@ -98,6 +99,7 @@ def run(
                 env={**os.environ, **env} if env is not None else None,
                 cwd=cwd,
                 start_new_session=True,
+                pass_fds=tuple(descriptors),
             )
         except FileNotFoundError as missing:
             if cwd is not None and not cwd.exists():
