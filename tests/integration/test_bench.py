@@ -82,24 +82,6 @@ def compiled() -> Compiled:
     return compile_scenario(bench_run.SCENARIO, overrides=[])
 
 
-@pytest.mark.parametrize(
-    "words",
-    [(), ("{image}", "3", "parity-last", "later"), ("{image}/no", "3", "parity-last", "sync")],
-)
-def test_the_script_refuses_other_arguments(tmp_path: Path, words: tuple[str, ...]) -> None:
-    (tmp_path / "disk.qcow2").touch()
-    argv = [str(bench_run.SCRIPT), *(w.format(image=tmp_path) for w in words)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=10)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "usage: by_hand.sh" in done.stderr
-
-
-def test_the_script_passes_shellcheck() -> None:
-    if shutil.which("shellcheck") is None:
-        pytest.skip("shellcheck is not here")
-    subprocess.run(["shellcheck", bench_run.SCRIPT], check=True)
-
-
 # -- commands and processes
 
 
@@ -275,10 +257,6 @@ def test_a_target_can_be_missed(
     spoil(document)
     missed = {name for name, verdict in targets(document).items() if verdict == "missed"}
     assert [name for name in good & missed if target in name]
-
-
-def test_nothing_measured_meets_no_target(document: Document) -> None:
-    assert targets({**document, "units": []}) == {}
 
 
 def test_what_was_not_measured_whole_is_said(document: Document) -> None:

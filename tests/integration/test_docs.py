@@ -289,14 +289,6 @@ def test_the_image_that_a_page_adds_is_listed(copy: Path, tmp_path: Path) -> Non
     assert "debian-12-trace" in done.stdout
 
 
-def test_what_a_page_adds_has_the_houses_style(copy: Path, tmp_path: Path) -> None:
-    files = [b.file for n in ADDED for b in page(f"howto/{n}") if b.file.startswith("lab/")]
-    shutil.copy(ROOT / "pyproject.toml", copy)
-    for words in (("ruff", "check"), ("ruff", "format", "--check")):
-        done = in_copy(copy, "-m", *words, "--no-cache", *files, home=tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.mark.parametrize("file", [".github/workflows/raid.yml", ".gitlab-ci.yml"])
 def test_each_command_of_a_ci_file_can_be_typed(file: str) -> None:
     [block] = [b for b in page("howto/ci") if b.file == file]

@@ -71,22 +71,6 @@ def test_a_tree_that_is_not_clean_is_refused(
     assert not (root / "dist").exists()
 
 
-def test_a_version_without_a_section_is_refused(
-    tool: ModuleType, commit: Callable[[str, str], Path]
-) -> None:
-    root = commit("0.9.0", CHANGES)
-    done = subprocess.run(
-        [sys.executable, ROOT / "tools" / "release.py"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "## [0.9.0]" in done.stderr
-    assert not (root / "dist").exists()
-
-
 @pytest.mark.packaging
 def test_the_same_commit_gives_the_same_bytes(tool: ModuleType, tmp_path: Path) -> None:
     root = tmp_path / "r"

@@ -288,11 +288,6 @@ def test_a_run_that_judged_other_bounds_is_repeated(tmp_path: Path, lab: tuple[s
     assert run_missing(tmp_path, [other], lab=lab, claims=True) == 130
 
 
-def test_without_a_run_there_is_no_table(tmp_path: Path) -> None:
-    assert claims.main(["table", str(tmp_path), "--out", str(tmp_path / "c.md")]) == 2
-    assert not (tmp_path / "c.md").exists()
-
-
 def test_runs_of_other_scenarios_are_kept_and_those_with_other_seeds_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

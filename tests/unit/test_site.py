@@ -55,21 +55,6 @@ def checkout(base: Path, files: dict[str, str]) -> Site:
     return made
 
 
-def test_documents_to_come_get_their_sections(tmp_path: Path) -> None:
-    names = ("glossary", "troubleshooting", "decisions/0001-a", "concepts/b", "guides/c", "quirks")
-    files = {f"docs/{name}.md": "# A\n" for name in names} | {"README.md": "# R\n"}
-    made = checkout(tmp_path, files | {"CONTRIBUTING.md": "# C\n"})
-    assert titles(made) == {
-        "Home": ["index.md"],
-        "Guides": ["guides/c.md"],
-        "Concepts": ["concepts/b.md"],
-        "Troubleshooting": ["troubleshooting.md"],
-        "Glossary": ["glossary.md"],
-        "Decisions": ["decisions/0001-a.md"],
-        "Project": ["CONTRIBUTING.md", "quirks.md"],
-    }
-
-
 @pytest.mark.parametrize(
     ("link", "there"),
     [

@@ -83,18 +83,6 @@ def test_code_and_names_and_what_is_allowed_are_no_findings(file: str, text: str
     assert found(file, text) == []
 
 
-def test_docstrings_and_comments_are_read_when_asked_for() -> None:
-    text = '"""The figures of a module."""\nx = 1  # its figures\n'
-    assert found("lab/a.py", text, everything=True) == [(1, "figures"), (2, "figures")]
-
-
-def test_an_exception_can_be_for_one_file(tmp_path: Path) -> None:
-    (tmp_path / "list.txt").write_text("rot\tcorruption\nok\tdocs/*: bit rot\ta term\n")
-    listed = words.read(tmp_path / "list.txt")
-    assert list(listed.find(words.Text("docs/a.md", 1, "bit rot"))) == []
-    assert len(list(listed.find(words.Text("README.md", 1, "bit rot")))) == 1
-
-
 @pytest.mark.parametrize("line", ["figure value", "figure\t", "ok\tfigure", "a\tb\tc"])
 def test_a_wrong_line_of_the_list_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "list.txt").write_text(f"# list\n{line}\n")

@@ -120,19 +120,6 @@ def test_all_shares_are_run() -> None:
     assert '"$CI_NODE_INDEX/$CI_NODE_TOTAL"' in GITLAB.read_text()
 
 
-def test_what_takes_minutes_is_kept_for_the_next_night() -> None:
-    kept = [
-        step["with"]["path"]
-        for job in document(GITHUB)["jobs"].values()
-        for step in job["steps"]
-        if step.get("uses", "").startswith(("actions/cache@", "actions/cache/save@"))
-    ]
-    for place in ("share/lab/images", "cache/lab/warm", "share/lab/packages", "share/lab/runs"):
-        assert any(place in path for path in kept)
-    cached = [path for one in document(GITLAB)["matrix"]["cache"] for path in one["paths"]]
-    assert {".lab/data/images", ".lab/data/packages", ".lab/cache/warm"} <= set(cached)
-
-
 @pytest.mark.parametrize("file", MATRICES)
 def test_what_became_refuted_is_bisected(file: Path) -> None:
     """In the same command as the report, which has the result; on runs of the nights before."""
