@@ -13,7 +13,8 @@ from lab.store.runs import RunStore
 
 def comparison_of(first: RunStore, second: RunStore, least: float) -> Comparison:
     """Compare two runs; ``InputError``: they have no cell in common."""
-    found = compare(side_of(first), side_of(second), least)
+    sides = side_of(first), side_of(second)
+    found = understood(lambda _run: compare(*sides, least))(first)  # whose parameters are read
     if not found.cells:
         raise InputError(
             f"'{first.id}' and '{second.id}' have no cell in common",

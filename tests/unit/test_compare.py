@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from dataclasses import dataclass
@@ -273,6 +274,19 @@ def test_runs_without_a_common_cell_are_refused(tmp_path: Path) -> None:
     RunStore(second.directory).save_run(run.model_copy(update={"cells": cells}))
     with pytest.raises(InputError, match="no cell in common"):
         comparison_of(first, second, 0.05)
+
+
+def test_a_run_with_impossible_parameters_is_named(tmp_path: Path) -> None:
+    good, bad = stored_run(tmp_path / "1"), stored_run(tmp_path / "2")
+    path = bad.directory / "run.json"
+    document = json.loads(path.read_text())
+    for cell in document["cells"]:
+        cell["cell"]["workloads"][0]["parameters"]["iflag"] = "none such"
+    path.write_text(json.dumps(document))
+    bad = RunStore(bad.directory)
+    with pytest.raises(InputError, match=f"nothing can be made of the run '{bad.directory}'"):
+        comparison_of(bad, good, 0.05)
+    assert comparison_of(good, bad, 0.05).cells
 
 
 def on_host(
