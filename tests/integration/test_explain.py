@@ -142,13 +142,16 @@ def test_small_random_writes_name_the_way_and_the_parity_disk() -> None:
 
 
 def test_a_bitmap_is_explained_with_its_doubt() -> None:
-    found = explained(
-        "raid5-random-write", "write", "array.bitmap=internal", "array.bitmap_chunk=64KiB"
-    )
+    marked = ("array.bitmap=internal", "array.bitmap_chunk=64KiB")
+    found = explained("raid5-random-write", "write", *marked, "disks.count=4")
     text = " ".join(found.sentences)
     assert "clean region of the bitmap" in text
     assert re.search(r"\d+% higher or lower", text)
     assert "With array.bitmap=none it would write" in text
+    (said,) = explained(
+        "bitmap-external", "write", *marked[:1], "array.bitmap_chunk=16KiB"
+    ).sentences
+    assert re.search(r"microseconds .* decide how many writes share a bitmap write", said)
 
 
 def test_where_theory_cannot_say_it_says_so() -> None:

@@ -225,8 +225,8 @@ def _follow_load(setting: Setting, load: Load) -> LoadPrediction:
         raise UnknownError("it takes too many requests until the rate is steady") from None
     if found.doubt - found.chance > MOST_ORDER_DOUBT:
         raise UnknownError(
-            "the guest's kernel decides when it writes the bitmap, which changes the rate by "
-            f"±{found.doubt - found.chance:.0%}"
+            "microseconds of the guest's processor decide how many writes share a bitmap write, "
+            f"which changes the rate by ±{found.doubt - found.chance:.0%}"
         )
     return found
 

@@ -204,10 +204,13 @@ class Simulation:
         eager: bool = False,
         plugged: bool = False,
         drives: Sequence[ModelledDrive] = (),
+        timed: bool = False,
     ) -> None:
         """``drives``: the members' drives, instead of ``limits``.
 
         ``eager``: md's thread runs before fio has sent all it may send.
+
+        ``timed``: fio and md's thread need processor time, as with drives.
 
         ``plugged``: the kernel plugs each write to a block device.
         """
@@ -216,6 +219,7 @@ class Simulation:
         self._events = EventQueue()
         self._throttles: Sequence[Throttle | Mechanism | Channels]
         self._drives = bool(drives)
+        self._timed = self._drives or timed
         used = [d for d in (_READ, _WRITE) if load.read_share < 1 or d is _READ]
         self._limited = any(limit.limited(d) for limit in limits for d in used)
         if drives:
@@ -228,7 +232,7 @@ class Simulation:
         """Requests that the drives' write caches take before the rate is steady."""
         self._senders = senders(load, geometry.size)
         self._thread: Raid5d | None = None
-        if geometry.has_parity and drives:
+        if geometry.has_parity and self._timed:
             parities = geometry.members - geometry.data_members
             self._thread = Raid5d(self, self._events, parities=parities)
         self._arrived: deque[_Task] = deque()
@@ -338,8 +342,8 @@ class Simulation:
         return self._open and bool(self._free) and self._begun < self._count and not held
 
     def _busy(self, seconds: float) -> None:
-        """fio, in a guest with modelled drives, needs its processor before the next request."""
-        if self._drives:
+        """fio needs its processor before the next request."""
+        if self._timed:
             self._ready_at = max(self._ready_at, self._events.now + seconds)
             self._events.set(self._ready_at, self, None)
 

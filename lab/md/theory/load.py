@@ -71,15 +71,19 @@ def predict_load(
     microseconds decide which mirror serves a read, or which job sends the next request.
 
     With a bitmap, the mean of the two orders in which md's thread and the sender may run; ``doubt``
-    has half their difference. Of RAID 4, 5 and 6 on modelled drives the order is known. There
-    ``doubt`` has what it matters that md looks for idle regions a second earlier: one bit that is
-    set again empties all caches. ``plugged``: whether the kernel plugs each write to a block
-    device; ``None``: unknown, and both are simulated. ``UnlimitedError`` if no throttle delays a
-    request.
+    has half their difference. With RAID 4, 5 and 6 it also has what the microseconds matter that
+    the thread and the sender need: members with equal limits end requests at the same moment, if
+    the processor takes no time, so more writes share a bitmap write. On modelled drives the order
+    is known. There ``doubt`` has what it matters that md looks for idle regions a second earlier:
+    one bit that is set again empties all caches. ``plugged``: whether the kernel plugs each write
+    to a block device; ``None``: unknown, and both are simulated. ``UnlimitedError`` if no throttle
+    delays a request.
     """
     rules = rules or StripeRules()
 
-    def follow(marks: Bitmap | None, *, eager: bool, plugs: bool) -> LoadResult:
+    def follow(
+        marks: Bitmap | None, *, eager: bool = False, plugs: bool = False, timed: bool = False
+    ) -> LoadResult:
         simulation = Simulation(
             geometry,
             limits,
@@ -90,6 +94,7 @@ def predict_load(
             eager=eager,
             plugged=plugs,
             drives=drives,
+            timed=timed,
         )
         return simulation.run()
 
@@ -100,18 +105,21 @@ def predict_load(
         kernels = (False,)
     known = bool(drives) and geometry.has_parity
     for plugs in kernels:
-        results.append(follow(bitmap, eager=False, plugs=plugs))
+        results.append(follow(bitmap, plugs=plugs))
         if writes and not (plugs or known):
             results.append(follow(bitmap, eager=True, plugs=plugs))
     paces = [result.requests / result.seconds for result in results]
     iops = sum(paces) / len(paces)
     doubt = (max(paces) - min(paces)) / 2 / iops
     unknown = bitmap is not None and bitmap.whole_rows is None and bitmap.chunk < geometry.chunk
+    if writes and geometry.has_parity and not drives:
+        other = follow(bitmap, timed=True)
+        doubt = max(doubt, abs(other.requests / other.seconds - iops) / iops)
     if writes and bitmap and geometry.has_parity and unknown:
-        other = follow(replace(bitmap, whole_rows=False), eager=False, plugs=False)
+        other = follow(replace(bitmap, whole_rows=False))
         doubt = max(doubt, abs(other.requests / other.seconds - paces[0]) / iops)
     if writes and bitmap and drives:
-        other = follow(replace(bitmap, looked=1.0), eager=False, plugs=kernels[0])
+        other = follow(replace(bitmap, looked=1.0), plugs=kernels[0])
         doubt = max(doubt, abs(other.requests / other.seconds - paces[0]) / iops)
     result = results[0]
     chance = result.cut
