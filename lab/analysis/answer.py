@@ -151,9 +151,7 @@ _LONGEST: Final = 240
 def _without_keys(first: Sequence[ClaimResult], found: Sequence[ClaimResult]) -> Iterator[str]:
     """Yield two sentences at most: the first claim and how the others end. A run with tests of
     suites alone has no first one: its tests are counted, and the first that failed is named."""
-    if not found:
-        yield "The scenario has no claims, so there are no verdicts."
-    elif first:
+    if first:
         yield _as_claimed(first[0])
         others = [result for result in found if result not in first]
         if others:

@@ -28,6 +28,7 @@ from lab.core.statistics import Spread
 from lab.host.system import paths
 from lab.model.result.document import (
     UNDER_WAY,
+    Answer,
     CellClock,
     CellMeasurement,
     CellResult,
@@ -48,6 +49,7 @@ from lab.model.result.measurement import (
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
+from lab.report.content.exploration import explored
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 
 P = ParamSpec("P")
@@ -100,7 +102,7 @@ def result_of(store: RunStore) -> Result:
         environment["noise"] = [n.model_dump(mode="json") for n in run.noise]
     claims = (*judge(run.claims, judged), *claims_of(suites))
     return Result(
-        answer=answer(run.question, run.claims, claims),
+        answer=answer(run.question, run.claims, claims) if claims else _explored(run, judged),
         run=Run(
             id=run.id,
             scenario=run.scenario,
@@ -113,6 +115,11 @@ def result_of(store: RunStore) -> Result:
         cells=tuple(j.result for j in judged),
         claims=claims,
     )
+
+
+def _explored(run: StoredRun, judged: Sequence[JudgedCell]) -> Answer:
+    names = {workload.name for stored in run.cells for workload in stored.cell.workloads}
+    return explored(run.question, [j.result for j in judged], names)
 
 
 def _guests(store: RunStore, run: StoredRun) -> list[dict[str, str]]:

@@ -167,13 +167,18 @@ def where(result: Result) -> str:
 
 
 def mood(result: Result) -> str:
-    """Return the worst verdict of the claims that answer, for the colour of the answer."""
+    """Return the worst verdict of the claims that answer, for the colour of the answer.
+
+    Empty: the run has no claims, and nothing is judged.
+    """
+    unfinished = any(c.outcome is not Outcome.DONE for c in result.cells)
+    if not result.claims:
+        return Verdict.INCONCLUSIVE.value if unfinished else ""
     given = result.answer.claims or [claim.id for claim in result.claims]
     found = {claim.verdict for claim in result.claims if claim.id in given}
     worst = next((v for v in WORST if v in found), Verdict.HOLDS)
     if result.run.state is RunState.RUNNING and worst is Verdict.HOLDS:
         worst = Verdict.NOT_TESTED
-    unfinished = any(c.outcome is not Outcome.DONE for c in result.cells)
     if unfinished and worst is Verdict.HOLDS:
         worst = Verdict.INCONCLUSIVE
     return worst.value
