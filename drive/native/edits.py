@@ -182,6 +182,13 @@ EDITS: Final = (
         r"\tif (UPT_IS_USER(regs) && lab_native_instruction(regs))\n\t\treturn;\n",
     ),
     Edit(
+        path="arch/um/kernel/skas/syscall.c",
+        why="a program that moves data does not wait for the time stamp counter that it reads",
+        pattern=r"(\n\tsyscall = UPT_SYSCALL_NR\(r\);\n)",
+        new=r"\1\t{\n\t\tvoid lab_native_call(struct uml_pt_regs *regs);\n\n"
+        r"\t\tlab_native_call(r);\n\t}\n",
+    ),
+    Edit(
         path="arch/um/os-Linux/skas/process.c",
         why="these instructions trap in programs",
         pattern=r"(static int userspace_tramp\(.*?\tsignal\(SIGWINCH, SIG_IGN\);\n)",

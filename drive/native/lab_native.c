@@ -13,6 +13,7 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 #include <asm/ptrace.h>
+#include <asm/unistd.h>
 #include <sysdep/ptrace.h>
 
 #include "lab_native.h"
@@ -59,24 +60,61 @@ void *lab_native_base(u64 *size)
 #define FEW 16
 #define PAUSE 50	/* µs */
 
+static unsigned int lab_readings;
+
 /*
  * The time stamp counter counts nanoseconds. Reading the clock costs 256 ns (timer_read). A thread that reads the
- * counter again and again without sleeping waits for it, as fio does for 64 ms when it starts: each further reading
- * takes longer, so that it does not trap 250,000 times.
+ * counter again and again, and neither sleeps nor moves data, waits for it, as fio does for 64 ms when it starts: each
+ * further reading takes longer, so that it does not trap 250,000 times.
  */
 static u64 lab_counter(void)
 {
 	static struct task_struct *last;
 	static unsigned long sleeps;
-	static unsigned int readings;
 
 	if (last != current || sleeps != current->nvcsw)
-		readings = 0;
+		lab_readings = 0;
 	last = current;
 	sleeps = current->nvcsw;
-	if (++readings > FEW)
+	if (++lab_readings > FEW)
 		udelay(PAUSE);
 	return ktime_get_ns();
+}
+
+/*
+ * A program calls the system. One that moves data does not wait for the counter, although it need not sleep: fio reads
+ * the counter four times for each request, and a disk may end requests at once. Questions whether something has ended
+ * are no such calls, since programs ask again and again.
+ */
+void lab_native_call(struct uml_pt_regs *regs)
+{
+	switch (UPT_SYSCALL_NR(regs)) {
+	case __NR_io_uring_enter:
+		if (!UPT_SYSCALL_ARG2(regs))	/* to_submit */
+			return;
+		fallthrough;
+	case __NR_read:
+	case __NR_write:
+	case __NR_pread64:
+	case __NR_pwrite64:
+	case __NR_readv:
+	case __NR_writev:
+	case __NR_preadv:
+	case __NR_pwritev:
+	case __NR_preadv2:
+	case __NR_pwritev2:
+	case __NR_io_submit:
+	case __NR_fsync:
+	case __NR_fdatasync:
+	case __NR_sync_file_range:
+	case __NR_fallocate:
+	case __NR_splice:
+	case __NR_vmsplice:
+	case __NR_sendfile:
+	case __NR_copy_file_range:
+	case __NR_msync:
+		lab_readings = 0;
+	}
 }
 
 /*
