@@ -229,8 +229,9 @@ def figure_change(
     quotient = ratio(after, before)
     verdict = _verdict(quotient, least, step)
     pairs = zip((first, second), noise, strict=True)
-    if first.unit in TIMED and any(len(m.values) == 1 and not share for m, share in pairs):
-        verdict = Change.UNCLEAR if verdict is Change.CHANGED else verdict
+    unknown = first.unit in TIMED and any(len(m.values) == 1 and not share for m, share in pairs)
+    if unknown and verdict is Change.CHANGED:
+        verdict = Change.UNCLEAR
     return FigureChange(
         workload=first.workload,
         metric=first.metric,
@@ -238,8 +239,8 @@ def figure_change(
         first=before.middle,
         second=after.middle,
         change=quotient.middle - 1,
-        low=quotient.low - 1,
-        high=quotient.high - 1,
+        low=None if unknown else quotient.low - 1,
+        high=None if unknown else quotient.high - 1,
         verdict=verdict,
     )
 

@@ -15,6 +15,7 @@ from lab.cli.commands import app
 from lab.cli.completion import export_forms
 from lab.core.errors import InputError
 from lab.model.result.document import CellMeasurement, Outcome, Result
+from lab.model.scenario.claim import Verdict
 from lab.report.export.markdown import summary
 from lab.report.export.openmetrics import openmetrics
 from lab.results.documents import result_of
@@ -53,6 +54,26 @@ def test_the_summary_has_answer_claims_failures_and_values(run: RunStore) -> Non
     assert any("| lost |" in line for line in text.splitlines()), lost.id
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {row.replace("\\|", "").count("|") for row in rows} <= {5, 4, 6}
+
+
+def test_what_was_refuted_comes_first_in_the_summary_with_a_mark(run: RunStore) -> None:
+    result = result_of(run)
+    verdicts = [Verdict.HOLDS, Verdict.INCONCLUSIVE, Verdict.REFUTED]
+    claims = tuple(
+        result.claims[0].model_copy(update={"id": verdict.value, "verdict": verdict})
+        for verdict in verdicts
+    )
+    text = summary(result.model_copy(update={"claims": claims}), title="t")
+    rows = [line.split(" | ")[1] for line in text.splitlines() if line.startswith("| ")]
+    assert rows[1:4] == ["✗ refuted", "? inconclusive", "✓ holds"]
+
+
+def test_the_summary_has_one_value_of_each_workload(run: RunStore) -> None:
+    result = result_of(run)
+    text = summary(result, title="t").partition("<details>")[2]
+    rows = [tuple(line.split(" | ")[:2]) for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) > 1
+    assert len(rows) == len(set(rows))
 
 
 @pytest.mark.parametrize(

@@ -153,8 +153,10 @@ def _rows(cell: CellChange, least: float) -> list[tuple[str | Text, ...]]:
 
 
 def _change(one: FigureChange) -> str:
-    if one.change is None or one.low is None or one.high is None:
+    if one.change is None:
         return "from 0"
+    if one.low is None or one.high is None:
+        return f"{one.change:+.1%} ± unknown"
     off = max(one.high - one.change, one.change - one.low)
     return f"{one.change:+.1%} ±{off:.1%}"
 

@@ -62,6 +62,7 @@ def _run(page: Page) -> SiteRun:
                 command=cell.again,
                 report=f"{page.link}#cell-{quote(cell.result.id)}",
                 output=cell.output,
+                fixed=cell.result.id in page.fixed,
             )
             for cell in page.cells
         },

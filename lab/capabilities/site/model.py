@@ -33,6 +33,8 @@ class SiteCell(Model):
     """URL of the cell in its run's report."""
     output: str = ""
     """URL of its commands and raw output."""
+    fixed: bool = False
+    """Virtual time, and nothing in it is drawn by a seed: one trial is exact."""
 
 
 class SiteRun(Model):

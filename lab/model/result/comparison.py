@@ -45,7 +45,7 @@ class FigureChange(Model):
     """Median of the second run divided by that of the first, minus 1; ``None``: the first is 0."""
     low: float | None
     high: float | None
-    """``low`` and ``high`` bound the change, with noise."""
+    """``low`` and ``high`` bound the change, with noise; ``None``: not known, or the first is 0."""
     verdict: Change
 
 

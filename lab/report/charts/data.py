@@ -60,6 +60,11 @@ class Scale:
         return f"{scaled:,.{digits}f}"
 
 
+def is_flag(value: float, unit: str) -> bool:
+    """Return whether a value is yes or no, which a bar says badly."""
+    return unit == "1" and value in (0, 1)
+
+
 def scale(metric: str, unit: str, values: Iterable[float], better: str = "") -> Scale:
     """Return a scale with the largest unit in which the greatest value is at least one."""
     most = max((abs(v) for v in values), default=0.0)

@@ -6,7 +6,7 @@ from lab.core.units import format_value
 from lab.model.result.document import CellResult, ComparedValue
 from lab.model.scenario.claim import Bound
 from lab.report.charts.bars import Bar, bar_chart
-from lab.report.charts.data import Scale, interval_marks, scale
+from lab.report.charts.data import Scale, interval_marks, is_flag, scale
 from lab.report.charts.render import MEASURED, Chart
 from lab.report.content.answer import Range, allowed_values, answer_values, value_names
 from lab.report.content.page_data import Page
@@ -15,10 +15,10 @@ from lab.report.content.page_data import Page
 def answer_chart(page: Page) -> Chart | None:
     """Return a bar for each value of the key claims that has the first one's metric.
 
-    ``None``: nothing was measured, all values are 0, or there are too many.
+    ``None``: nothing was measured, all values are 0 or yes and no, or there are too many.
     """
     values = answer_values(page.result)
-    if not any(value.measured for value in values):
+    if all(not v.measured or is_flag(v.measured, v.unit) for v in values):
         return None
     names = dict(zip(values, value_names(page.result, values), strict=True))
     ranges = _ranges(page)

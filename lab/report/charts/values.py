@@ -20,6 +20,7 @@ from lab.report.charts.data import (
     Scale,
     at,
     in_order,
+    is_flag,
     is_numeric,
     label,
     limits,
@@ -73,12 +74,12 @@ _Values = Mapping[str, tuple[AxisValue, ...]]
 def value_charts(page: Page) -> tuple[Chart, ...]:
     """Return charts of measured values, by workload and metric.
 
-    Values that are all in the chart of the answer have no other one.
+    Values that are all in the chart of the answer have no other one. A ranking of cells does not
+    show how they follow from the axes, so it replaces none.
     """
-    rows = list(_shown(page))
-    answered = {
-        (v.cell, v.workload, v.metric) for v in answer_values(page.result) if v.disk is None
-    }
+    rows = [row for row in _shown(page) if not is_flag(row.measured or 0.0, row.unit)]
+    values = answer_values(page.result) if page.result.answer.claims else []
+    answered = {(v.cell, v.workload, v.metric) for v in values if v.disk is None}
     if rows and not varying(rows):
         left = [r for r in rows if (r.cell.id, r.workload, r.metric) not in answered]
         return tuple(_single(left, page))
@@ -122,9 +123,17 @@ def _cells(page: Page) -> dict[str, Cell]:
 
 
 def _single(rows: Sequence[Row], page: Page) -> Iterator[Chart]:
-    """Yield a chart of one cell with a bar for each workload."""
+    """Yield a chart of one cell with a bar for each workload.
+
+    Times of faults have none: each is a different thing.
+    """
+    workloads = {w.name for cell in page.cells for w in cell.cell.workloads}
     for metric in dict.fromkeys(row.metric for row in rows):
-        own = [row for row in rows if row.metric == metric]
+        own = [
+            r for r in rows if r.metric == metric and (r.workload in workloads or len(rows) == 1)
+        ]
+        if not own:
+            continue
         yield _bar_chart(own, (), page, title=metric_words(metric), beside=own)
 
 

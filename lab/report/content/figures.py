@@ -11,7 +11,7 @@ from typing import Any, Final
 from lab.core.units import format_seconds, format_size, format_speed, format_value
 from lab.model.result.document import DOUBTS, CellClock, CellMeasurement, CellResult, Result, Run
 from lab.model.result.measurement import PREDICTED
-from lab.model.scenario.claim import Bound, Claim, matches
+from lab.model.scenario.claim import Bound, Claim, Verdict, matches
 from lab.model.scenario.document import AxisValue
 from lab.plugins.workloads._suites import ENDED
 
@@ -19,6 +19,14 @@ INSIDE: Final = re.compile(
     r"(?<=\d) (?=(?:[kMGT]?B(?:/s)?|[KMGT]iB(?:/s)?|ms|min|s|h|%|disks?)\b)|(?<=\S) (?=±)"
 )
 """Spaces within a value, which no line should end at."""
+
+MARKS: Final = {
+    Verdict.REFUTED: "✗",
+    Verdict.INCONCLUSIVE: "?",
+    Verdict.NOT_TESTED: "–",
+    Verdict.HOLDS: "✓",
+}
+"""Marks beside words and colours, for readers who see no colours; the worst verdict first."""
 
 SHOWN: Final = ("throughput", "iops", "seconds")
 """Metrics that reports show; all are in the JSON."""

@@ -9,7 +9,15 @@ from typing import Final
 from lab.core.printable import printable
 from lab.core.units import format_value, shortened
 from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result
-from lab.report.content.figures import SHOWN, axes_text, claim_text
+from lab.report.content.figures import (
+    MARKS,
+    SHOWN,
+    axes_text,
+    claim_text,
+    metric_words,
+    rows_of,
+    tests_ended,
+)
 
 LINES: Final = 100
 """Most rows of a table: a step's summary may have 1 MiB."""
@@ -32,35 +40,43 @@ def summary(result: Result, *, title: str) -> str:
         [
             (
                 f"{claim.id}: {claim.says}",
-                claim.verdict.value.replace("_", " "),
+                f"{MARKS[claim.verdict]} {claim.verdict.value.replace('_', ' ')}",
                 claim_text(claim.shown, claim.measured),
                 claim.expected or claim.reason,
             )
-            for claim in result.claims
+            for claim in sorted(result.claims, key=lambda c: list(MARKS).index(c.verdict))
         ],
     )
     bad = [cell for cell in result.cells if cell.outcome is not Outcome.DONE and not cell.pending]
     if bad:
         rows = [(_cell(cell), cell.outcome.value, cell.reason) for cell in bad]
         lines += _table(("cell", "outcome", "reason"), rows)
-    lines += ["<details><summary>Values</summary>", ""]
-    lines += _table(("cell", "workload", "metric", "median", "95 % interval"), _values(result))
-    lines += ["</details>", ""]
+    if values := _values(result):
+        lines += ["<details><summary>Values</summary>", ""]
+        lines += _table(("cell", "workload", "metric", "median", "95 % interval"), values)
+        lines += ["</details>", ""]
     return "\n".join(lines)
 
 
 def _values(result: Result) -> list[tuple[str, ...]]:
-    return [
-        (_cell(cell), one.workload, one.metric, format_value(one.median, one.unit), _interval(one))
-        for cell in result.cells
-        for one in cell.measurements
-        if one.metric in SHOWN
-    ]
+    """Return the main value of each workload in each cell, and how the tests of suites ended."""
+    found: list[tuple[str, ...]] = []
+    for cell in result.cells:
+        for row in rows_of(cell):
+            if (one := row.measurement) is not None and one.metric in SHOWN:
+                words = metric_words(one.metric)
+                value = format_value(one.median, one.unit)
+                found.append((_cell(cell), one.workload, words, value, _interval(one)))
+        for workload, ended in tests_ended(cell).items():
+            found.append((_cell(cell), workload, "tests", ended, ""))
+    return found
 
 
 def _interval(one: CellMeasurement) -> str:
+    if one.no_seed_changes_it:
+        return "no seed changes it"
     if one.low is None or one.high is None:
-        return ""
+        return "not known"
     return f"{format_value(one.low, one.unit)} to {format_value(one.high, one.unit)}"
 
 

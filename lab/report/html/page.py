@@ -17,7 +17,7 @@ from lab.report.charts.key_claims import answer_chart
 from lab.report.charts.latency import latency_charts
 from lab.report.charts.render import Chart, svg
 from lab.report.charts.values import value_charts
-from lab.report.content.figures import INSIDE, axes_text, claim_text, clock_words, systems_of
+from lab.report.content.figures import INSIDE, MARKS, axes_text, claim_text, clock_words, systems_of
 from lab.report.content.page_data import Page, PageCell
 from lab.report.content.reliability import caveats, reliability
 from lab.report.content.tables import (
@@ -35,16 +35,8 @@ from lab.report.content.tables import (
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MARKS: Final = {
-    Verdict.HOLDS: "✓",
-    Verdict.REFUTED: "✗",
-    Verdict.INCONCLUSIVE: "?",
-    Verdict.NOT_TESTED: "–",
-}
-"""Marks next to words and colours, for readers who see no colours."""
 BYTES: Final = "Bytes that the guest's kernel counted on each disk."
 SPEED: Final = "Speed over time is from the logs of the workloads' tools."
-WORST: Final = (Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED, Verdict.HOLDS)
 
 
 def run_page(page: Page, *, index: str = "", stamp: str = "") -> str:
@@ -176,7 +168,7 @@ def mood(result: Result) -> str:
         return Verdict.INCONCLUSIVE.value if unfinished else ""
     given = result.answer.claims or [claim.id for claim in result.claims]
     found = {claim.verdict for claim in result.claims if claim.id in given}
-    worst = next((v for v in WORST if v in found), Verdict.HOLDS)
+    worst = next((v for v in MARKS if v in found), Verdict.HOLDS)
     if result.run.state is RunState.RUNNING and worst is Verdict.HOLDS:
         worst = Verdict.NOT_TESTED
     if unfinished and worst is Verdict.HOLDS:

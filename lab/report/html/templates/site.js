@@ -10,6 +10,8 @@ const ROWS = 50;       // of a table at first
 const LINES = 12;      // series, and panels, of a chart
 const MARKS = 3000;    // of a chart
 const SMALL = 0.05;    // a smaller change does not matter, as in `lab results compare`
+const SMALL_REQUEST = 128 * 1024;   // bytes; below, IOPS say more than throughput
+const EVERY = "all";   // metrics, in the choice of a comparison
 const BYTES = 64 * 2 ** 20;
 const MEMBERS = 60000, ENTRY = 46 + 512;   // of a bundle, and bytes of each in its directory
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#b8860b", "#a64d86", "#2f8fc4", "#7a5c00", "#5c6670"];
@@ -126,7 +128,7 @@ function addRun(run) {
     const shared = {run, cell, own, at, axes, places: new Map()};
     for (const m of cell.measurements ?? []) {
       const known = m.low !== undefined && m.low !== null;
-      const exact = m.no_seed_changes_it || (m.values.length === 1 && (cell.clock === "sealed" || metricOf(m.metric).counted));
+      const exact = m.no_seed_changes_it || (m.values.length === 1 && (own.fixed || metricOf(m.metric).counted));
       const doubts = (cell.checks ?? []).filter(c => !c.workload || c.workload === m.workload);
       rows.push({
         ...shared, m, doubts, y: m.median,
@@ -208,7 +210,7 @@ function settled(given) {
   const scenarios = scenariosOf();
   if (!scenarios.includes(s.scenario) && !(s.view === "compare" && s.scenario === "")) s.scenario = scenarios[0] ?? "";
   const names = metricsOf(s.scenario), differ = differing(s.scenario), all = dimensionsOf(s.scenario);
-  if (!names.includes(s.metric) && !(s.view === "compare" && !s.metric)) {
+  if (!names.includes(s.metric) && !(s.view === "compare" && ["", EVERY].includes(s.metric))) {
     s.metric = ["throughput", "iops", "seconds"].find(m => names.includes(m)) ?? names[0] ?? "";
   }
   const keep = (key, allowed, otherwise) => {
@@ -327,16 +329,13 @@ function kept(s, found) {
   return only.length ? found.filter(row => only.every(([d, values]) => values.has(text(d, at(row, d))))) : found;
 }
 
-/** Divide each value by that of a cell in the same run, for the same workload. */
+/** Divide each value by that of a cell in the same run, for the same workload. Its interval is common to all of them. */
 function normalised(found, s) {
   const keyOf = r => `${r.at.get("run")}\u0000${r.m.workload}`;
   const base = new Map(rowsOf(s.scenario, s.metric).filter(r => r.at.get("cell") === s.norm).map(r => [keyOf(r), r]));
   return found.map(r => [r, base.get(keyOf(r))]).filter(([, b]) => b?.y).map(([r, b]) => {
-    const same = b.cell === r.cell;
-    return {
-      ...r, y: r.y / b.y, low: same ? 1 : r.low === null || b.low === null ? null : r.low / b.high,
-      high: same ? 1 : r.high === null || b.high === null ? null : r.high / b.low,
-    };
+    const by = value => value === null ? null : value / b.y, same = b.cell === r.cell;
+    return {...r, y: r.y / b.y, low: same ? 1 : by(r.low), high: same ? 1 : by(r.high), base: b};
   });
 }
 
@@ -649,7 +648,7 @@ const by = d => d ? row => text(d, at(row, d)) : () => "";
 function explore(s) {
   const metric = metricOf(s.metric), unit = s.norm ? "×" : metric.unit;
   let found = kept(s, rowsOf(s.scenario, s.metric));
-  const before = found.length;
+  const undivided = found, before = found.length;
   if (s.norm) found = normalised(found, s);
   const time = s.x === "started", numeric = (dimensionsOf(s.scenario).get(s.x) ?? []).every(v => typeof v === "number" || v === null);
   const made = plot(found, s, {
@@ -661,8 +660,8 @@ function explore(s) {
   const lost = before - found.length;
   return {
     ...made, found,
-    said: [...made.said, ...(lost ? [`${plural(lost, "value")} left out: their run has no value of the cell to divide by.`] : []), ...(s.norm ? [`1 is the value of ${s.norm} in the same run.`] : [])],
-    tables: () => [wins(found, s, metric), h("h3", {}, "Values"), same(s), valuesTable(found, s, unit)],
+    said: [...made.said, ...(lost ? [`${plural(lost, "value")} left out: their run has no value of the cell to divide by.`] : []), ...(s.norm ? [`1 is the value of ${s.norm} in the same run, ${doubt(found)}.`] : [])],
+    tables: () => [ranking(undivided, metric), wins(undivided, s, metric), h("h3", {}, "Values"), same(s), valuesTable(found, s, unit)],
   };
 }
 
@@ -693,6 +692,43 @@ function sides(found, d) {
     ...list[0], rows: list, y: median(list.map(r => r.y)), low: Math.min(...list.map(r => r.low ?? r.y)), high: Math.max(...list.map(r => r.high ?? r.y)),
   };
   return [...places.values()].map(place => new Map([...place].map(([name, list]) => [name, joined(list)])));
+}
+
+/** Say how well the values are known by which all are divided. */
+function doubt(found) {
+  const bases = found.map(r => r.base);
+  if (bases.some(b => b.low === null)) return "whose interval is not known";
+  const most = Math.max(...bases.map(b => Math.max(b.high - b.y, b.y - b.low) / b.y));
+  return most ? `known within ${(most * 100).toFixed(1)} %, which is common to all` : "which is exact";
+}
+
+/** Return all cells in order: the geometric mean, over runs and workloads, of the ratio to the best cell. */
+function ranking(found, metric) {
+  if (!metric.better) return null;
+  const groups = new Map(), cells = new Map(), lower = metric.better === "lower";
+  for (const r of found.filter(r => r.y > 0)) {
+    const key = `${r.at.get("run")}\u0000${r.m.workload}`;
+    groups.set(key, [...groups.get(key) ?? [], r]);
+  }
+  for (const group of groups.values()) {
+    const best = (lower ? Math.min : Math.max)(...group.map(r => r.y));
+    for (const r of group) {
+      const name = r.at.get("cell");
+      if (!cells.has(name)) cells.set(name, {logs: [], unknown: 0});
+      const c = cells.get(name);
+      c.logs.push(Math.log(lower ? best / r.y : r.y / best));
+      c.unknown += r.low === null;
+    }
+  }
+  if (cells.size < 2) return null;
+  const mean = c => Math.exp(c.logs.reduce((a, b) => a + b, 0) / c.logs.length);
+  const lines = [...cells].sort(([, a], [, b]) => mean(b) - mean(a)), unknown = lines.some(([, c]) => c.unknown);
+  return h("div", {}, h("h3", {}, "All cells, the best first"), table(
+    `Geometric mean of the ratio to the best cell of the same run and workload.${unknown ? " Some values have no interval: small differences may be chance." : ""}`, [
+      {name: "cell", of: ([name]) => name, head: true},
+      {name: "mean ratio to the best", number: true, of: ([, c]) => show(mean(c), "×")},
+      {name: "values", number: true, of: ([, c]) => String(c.logs.length)},
+    ], lines));
 }
 
 /** Return how often each value of the series is best; overlapping intervals are a tie. */
@@ -791,16 +827,20 @@ function percentileTable(found, s, label, order) {
 }
 
 function compare(s) {
-  const found = kept(s, rowsOf(s.scenario, s.metric)).filter(r => [s.a, s.b].includes(text(s.by, at(r, s.by))));
+  const sided = kept(s, rowsOf(s.scenario, s.metric === EVERY ? "" : s.metric)).filter(r => [s.a, s.b].includes(text(s.by, at(r, s.by))));
+  const found = s.metric ? sided : mainly(sided);
   const pairs = sides(found, s.by).filter(p => p.has(s.a) && p.has(s.b)).map(p => compared(p.get(s.a), p.get(s.b)));
   const counts = {};
   for (const p of pairs) counts[p.verdict] = (counts[p.verdict] ?? 0) + 1;
   const size = p => Math.abs(Math.log(p.b.y / p.a.y)) || 0;
+  const gains = pairs.filter(p => p.gain > -1 && Number.isFinite(p.gain)).map(p => Math.log(1 + p.gain));
+  const mean = gains.length ? Math.exp(gains.reduce((a, b) => a + b, 0) / gains.length) - 1 : null;
   const shown = pairs.filter(p => s.differs !== "1" || ["better", "worse", "changed"].includes(p.verdict)).sort((x, y) => size(y) - size(x));
   const order = ["better", "worse", "changed", "same", "unclear", "not known"];
   const lead = [
     s.a === s.b ? "Both sides are the same: choose another one."
       : pairs.length ? `${s.b} against ${s.a}: of ${plural(pairs.length, "common value")}, ${order.filter(v => counts[v]).map(v => `${counts[v]} ${v}`).join(", ")}.`
+        + (mean === null || Math.abs(mean) < .0005 ? "" : ` In the geometric mean ${percent(mean)}, ${mean > 0 ? "better" : "worse"}.`)
       : `${s.a} and ${s.b} have no value in common. Values are paired by scenario, workload, metric and all axes.`,
   ];
   const said = [];
@@ -810,9 +850,9 @@ function compare(s) {
   const varied = of => new Set(top.map(of)).size > 1;
   const parts = [p => p.b.at.get("scenario"), p => p.cell, p => p.b.m.workload, p => metricOf(p.b.m.metric).words].filter((of, n) => n === 1 || varied(of));
   const short = p => parts.map(of => of(p)).join(", ");
-  const own = top.map((p, n) => ({n, name: short(p), y: p.change, low: p.low, high: p.high, verdict: p.verdict, rows: [p.b], tip: `${p.name}: ${percent(p.change)}`}));
+  const own = top.map((p, n) => ({n, name: short(p), y: p.gain ?? p.change, ...sidesOf(p), verdict: p.verdict, rows: [p.b], tip: `${p.name}: ${percent(p.change)}`}));
   const {wide} = look, label = Math.min(330, Math.round(wide * .45));
-  const x = {type: "quantitative", title: "change of B against A", axis: {format: "+~%", labelOverlap: true, tickCount: Math.max(2, Math.floor((wide - label) / 80))}};
+  const x = {type: "quantitative", title: `${s.b} against ${s.a}: worse ← 0 → better`, axis: {format: "+~%", labelOverlap: true, tickCount: Math.max(2, Math.floor((wide - label) / 80))}};
   const y = {field: "name", type: "nominal", sort: own.map(m => m.name), title: null, axis: {labelLimit: label, ...(wide < 560 ? {labelExpr: "split(datum.label, ', ')"} : {})}};
   const step = wide < 560 ? 14 * Math.max(1, ...own.map(m => m.name.split(", ").length)) + 10 : 22;
   const verdicts = ["better", "worse", "changed", "same", "unclear", "not known"].filter(v => own.some(m => m.verdict === v));
@@ -857,7 +897,21 @@ function compared(a, b) {
     else if (low > 0 || high < 0) verdict = !better ? "changed" : (change > 0) === (better === "higher") ? "better" : "worse";
     else verdict = "unclear";
   }
-  return {a, b, change, low, high, verdict, cell, name};
+  const gain = !better ? null : better === "higher" ? change : a.y / b.y - 1;
+  return {a, b, change, gain, low, high, verdict, cell, name};
+}
+
+/** Return the interval of a pair on the axis of the chart, where right is better. */
+const sidesOf = p => p.low === null || metricOf(p.b.m.metric).better !== "lower" ? {low: p.low, high: p.high}
+  : {low: 1 / (1 + p.high) - 1, high: 1 / (1 + p.low) - 1};
+
+/** Keep one metric of each workload in each cell: IOPS of small requests, or else throughput, or else the time. */
+function mainly(found) {
+  const SPEEDS = ["throughput", "iops", "seconds"], own = new Map();
+  const keyOf = r => `${r.at.get("run")}\u0000${r.cell.id}\u0000${r.m.workload}`;
+  for (const r of found) own.set(keyOf(r), {...own.get(keyOf(r)), [r.m.metric]: r.y});
+  const chosen = new Map([...own].map(([key, m]) => [key, m.iops && !(m.throughput >= SMALL_REQUEST * m.iops) ? "iops" : SPEEDS.find(n => n in m)]));
+  return found.filter(r => !chosen.get(keyOf(r)) || chosen.get(keyOf(r)) === r.m.metric);
 }
 
 /** Say in which facts the two sides differ besides the one that was chosen. */
@@ -902,7 +956,7 @@ function controls(s) {
     const dims = list => list.map(d => [d, heading(d)]);
     const none = [["", "none"]];
     const parts = [choice("scenario", "Scenario", s.view === "compare" ? [["", "all"], ...scenarios] : scenarios, s.scenario)];
-    if (s.view !== "percentiles") parts.push(choice("metric", "Metric", s.view === "compare" ? [["", "all"], ...metrics] : metrics, s.metric));
+    if (s.view !== "percentiles") parts.push(choice("metric", "Metric", s.view === "compare" ? [["", "one of each workload"], [EVERY, "all"], ...metrics] : metrics, s.metric));
     if (s.view === "explore") {
       parts.push(choice("x", "Along x", dims([...differ, "started"]), s.x), choice("series", "Series (colour)", [...none, ...dims(differ)], s.series),
         choice("facet", "Panels", [...none, ["others", "all other axes"], ...dims(differ)], s.facet),

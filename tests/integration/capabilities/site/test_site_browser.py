@@ -251,6 +251,32 @@ def test_two_runs_are_compared_and_only_what_differs_is_shown(browser: Browser, 
     assert len(lines(browser)) == 2
 
 
+def test_a_comparison_has_one_metric_of_each_workload_and_the_mean_of_what_got_better(
+    browser: Browser, made: Made
+) -> None:
+    old, new = made.small[0], made.small[-1]
+    visit(browser, made.index, view="compare", scenario="small", by="run", a=old.id, b=new.id)
+    assert {line["metric"] for line in lines(browser)} == {"throughput"}
+    choose(browser, "metric", "all")
+    assert {"throughput", "time"} <= {line["metric"] for line in lines(browser)}
+    choose(browser, "metric", "seconds")
+    lead = browser.driver.execute_script("return document.querySelector('.lead').innerText")
+    assert "2 worse. In the geometric mean -" in lead
+    assert lead.endswith(", worse.")
+    changes = [float(line["change"].rstrip("%")) for line in lines(browser)]
+    assert min(changes) > 0  # longer
+
+
+def test_all_cells_are_ranked_and_a_division_changes_no_win(browser: Browser, made: Made) -> None:
+    visit(browser, made.index, view="explore", scenario="small", metric="throughput")
+    choose(browser, "series", "array.layout")
+    ranked = lines(browser, "ratio to the best cell")
+    assert ranked[0]["mean ratio to the best"] == "1.000 ×"
+    before = lines(browser, "win")
+    choose(browser, "norm", "parity-last")
+    assert lines(browser, "win") == before
+
+
 def test_an_address_shows_the_same_view_in_another_window(browser: Browser, made: Made) -> None:
     visit(browser, made.index, view="explore", scenario="bitmap", metric="iops")
     choose(browser, "series", "kernel")
