@@ -21,12 +21,9 @@ demo: setup ## from a fresh machine to a verdict: boot guests, measure RAID 5, c
 	@$(BIN)/lab up scenario raid5-parity-last --no-run
 
 # No caches (pytest's, Hypothesis' examples): what an earlier run found may not decide this one.
-# Two processes; then, alone, tests that measure on the host's clock. pytest's status 5: none was selected.
-PYTEST := $(BIN)/python -m pytest -p no:cacheprovider --hypothesis-profile=thorough --durations=30 --durations-min=5
+# Two processes; tests that measure on the host's clock come last (tests/distribution.py). PYTEST_ARGS='-n 0': one process.
 test: setup ## run all tests, real guests too, but the slow ones (PYTEST_ARGS=… passes options; LAB_HOME is respected)
-	@$(PYTEST) -n 2 -m "not slow and not alone" $(PYTEST_ARGS); status=$$?; \
-	$(PYTEST) -n 0 $(PYTEST_ARGS) -m "alone and not slow"; alone=$$?; \
-	case $$status in 0|5) [ $$alone = 5 ] || status=$$alone ;; esac; \
+	@$(BIN)/python -m pytest -n 2 -p no:cacheprovider --hypothesis-profile=thorough --durations=30 --durations-min=5 -m "not slow" $(PYTEST_ARGS); status=$$?; \
 	if [ -n "$(STATUS_FILE)" ]; then echo $$status >"$(STATUS_FILE)"; else exit $$status; fi
 
 check: setup ## format, lint, types, layers and the fast tests, without guests

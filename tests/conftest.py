@@ -35,12 +35,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return distribution.Scheduling(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: distribution.order(item.nodeid))
-    for item in items:
-        if item.path.name in distribution.ALONE:
-            item.add_marker("alone")
 
 
 @pytest.fixture(scope="session")
