@@ -181,13 +181,16 @@ def shortened(text: str, most: int) -> str:
 
 
 def format_size(size: int) -> str:
-    """Return the shortest exact spelling: ``524288`` is ``512KiB``, ``250000000`` is ``250MB``."""
+    """Return the exact spelling with the fewest digits: ``524288`` is ``512KiB``, 4·10¹² is
+    ``4TB``."""
     if size == 0:
         return "0"
-    for unit in ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB", "kB"):
-        if size % _FACTORS[unit] == 0:
-            return f"{size // _FACTORS[unit]}{unit}"
-    return str(size)
+    units = ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB", "kB")
+    exact = [(str(size // _FACTORS[u]), u) for u in units if size % _FACTORS[u] == 0]
+    if not exact:
+        return str(size)
+    number, unit = min(exact, key=lambda pair: len(pair[0]))
+    return f"{number}{unit}"
 
 
 def format_rate(rate: float, more: int = 0) -> str:

@@ -106,6 +106,9 @@ def test_figures_are_written_as_people_write_them() -> None:
     assert [format_size(s) for s in (0, 524288, 250_000_000, 1, 1536)] == [
         *("0", "512KiB", "250MB", "1", "1536")
     ]
+    assert [format_size(s) for s in (4 * 10**12, 1_024_000_000, 1000 * 2**30, 64_000 * 2**10)] == [
+        *("4TB", "1024MB", "1000GiB", "64000KiB")
+    ]
     assert [format_rate(r) for r in (10.7e6, 123.4e6, 1.5e9, 5000)] == [
         *("10.7 MB/s", "123 MB/s", "1.50 GB/s", "5 kB/s")
     ]

@@ -17,6 +17,7 @@ from lab.cli.commands.running import (
     Door,
     Jobs,
     Out,
+    Strict,
     Verbose,
     hands_of,
     how_of,
@@ -199,6 +200,7 @@ def run_matrix(
     cold: Cold = False,
     accept_expired: AcceptExpired = False,
     fresh: Fresh = False,
+    strict: Strict = False,
     cluster: Cluster = None,
     tls: Tls = None,
     resume: Annotated[
@@ -220,7 +222,7 @@ def run_matrix(
     A job that fails does not stop the others.
 
     Exit status: 1 if a claim was refuted that is no known failure, or a cell failed. Otherwise 3
-    if a job could not run.
+    if a job could not run. With --strict also 1 if a claim is not decided.
 
     Examples:
         lab run matrix nightly --plan
@@ -290,7 +292,7 @@ def run_matrix(
             written = report
     finally:  # print the outcome even if the reports could not be written
         _tell(found, directory, written, as_json=as_json)
-    raise typer.Exit(running.exit_status(found))
+    raise typer.Exit(running.exit_status(found, strict=strict))
 
 
 def _print_plan(record: MatrixRun, *, as_json: bool) -> None:

@@ -13,7 +13,15 @@ from typing import Final
 from lab.analysis.regressions import systems
 from lab.capabilities.matrix.file import CompiledMatrix, MatrixJob
 from lab.capabilities.matrix.logic.known_failures import endings, expired
-from lab.capabilities.matrix.model import JobRecord, JobResult, JobState, MatrixResult, MatrixRun
+from lab.capabilities.matrix.model import (
+    ClaimEnding,
+    Ending,
+    JobRecord,
+    JobResult,
+    JobState,
+    MatrixResult,
+    MatrixRun,
+)
 from lab.capabilities.matrix.record import MATRIX_RUNS
 from lab.compile.scenario.compiler import Compiled
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE, FullError, InputError, LabError
@@ -221,9 +229,16 @@ def _job(job: JobRecord, record: MatrixRun, today: date) -> JobResult:
     )
 
 
-def exit_status(result: MatrixResult) -> int:
-    """Return 1 if a claim or a cell failed, 3 if only a job could not run, else 0."""
-    if any(p.failed_cells or any(c.fails for c in p.claims) for p in result.jobs):
+def exit_status(result: MatrixResult, *, strict: bool = False) -> int:
+    """Return 1 if a claim or a cell failed, 3 if only a job could not run, else 0.
+
+    ``strict``: an undecided claim failed too.
+    """
+
+    def fails(claim: ClaimEnding) -> bool:
+        return claim.fails or (strict and claim.ending is Ending.UNDECIDED)
+
+    if any(p.failed_cells or any(map(fails, p.claims)) for p in result.jobs):
         return EXIT_REFUTED
     unfinished = any(p.job.state in (JobState.BROKEN, JobState.WAITING) for p in result.jobs)
     return EXIT_TROUBLE if unfinished else EXIT_DONE

@@ -157,6 +157,17 @@ def test_a_matrix_run_runs_every_job_and_names_its_runs(world: World) -> None:
     assert "4 of 4 jobs done, in 6 min 40 s. Claims: 2 passed, 2 failed." in " ".join(text.split())
 
 
+def test_with_strict_an_undecided_claim_fails_the_run(world: World) -> None:
+    found = world.matrix(world.compiled(MATRIX.replace("[good.yaml, bad.yaml]", "[good.yaml]")))
+    assert running.exit_status(found) == running.exit_status(found, strict=True) == 0
+    (claim, *_), *_ = (part.claims for part in found.jobs)
+    open_ = claim.model_copy(update={"ending": Ending.UNDECIDED})
+    first = found.jobs[0].model_copy(update={"claims": (open_,)})
+    undecided = found.model_copy(update={"jobs": (first, *found.jobs[1:])})
+    assert running.exit_status(undecided) == 0
+    assert running.exit_status(undecided, strict=True) == 1
+
+
 def test_a_part_that_breaks_leaves_the_others_alone(world: World) -> None:
     world.happens["good@debian-12"] = HostError("there is no QEMU")
     world.happens["good@debian-13"] = RuntimeError("a mistake")
