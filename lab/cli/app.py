@@ -81,7 +81,8 @@ class Group(TyperGroup):
                 continue
             text = command.get_short_help_str(limit=1000)
             if below := getattr(command, "commands", None):
-                text = f"{text.rstrip('.')}: {', '.join(below)}"
+                shown = (word for word, one in below.items() if not one.hidden)
+                text = f"{text.rstrip('.')}: {', '.join(shown)}"
             section = getattr(command, "rich_help_panel", None)
             found.setdefault(section or "Commands", []).append((name, text))
         return {section: rows for section, rows in found.items() if rows}

@@ -135,7 +135,7 @@ class WorkerPool:
             case GuestGone() if event.left:
                 worker.trouble = worker.trouble or HostError(
                     f"the guest '{event.guest}' could not be taken down whole: {event.left}",
-                    hint="`lab gc` tries again",
+                    hint="`lab clean` tries again",
                 )
             case _:
                 pass

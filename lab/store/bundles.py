@@ -132,7 +132,7 @@ def _unpacked(path: Path) -> Iterator[RunStore]:
     """Yield the run of a bundle in a directory that is removed at the end."""
     with _file(path) as file:
         files.make_directory(paths.runs())
-        # `lab gc` knows the name: a killed process leaves the directory behind.
+        # `lab clean` knows the name: a killed process leaves the directory behind.
         work = unfinished.name(paths.runs() / "bundle")
         work.mkdir(mode=0o700)
         try:

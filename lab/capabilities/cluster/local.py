@@ -7,7 +7,7 @@
     c/.l.PID/1/…              home of the first host: LAB_HOME of its worker
 
 All processes are children of that process and share its lifeline. When it exits for any reason,
-they end their guests and exit. `lab gc` removes files that are left after a crash.
+they end their guests and exit. `lab clean` removes files that are left after a crash.
 """
 
 from __future__ import annotations

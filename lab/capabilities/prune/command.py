@@ -1,4 +1,4 @@
-"""``lab prune``."""
+"""``lab clean``, and its older spelling ``lab prune``."""
 
 from __future__ import annotations
 
@@ -13,32 +13,90 @@ from lab.cli.options import Json, console, print_json
 if TYPE_CHECKING:
     from lab.capabilities.prune.model import Item
 
+Plan = Annotated[bool, typer.Option("--plan", help="Print what would be removed. Remove nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="With --keep: remove it.")]
+Results = Annotated[
+    bool, typer.Option("--results", help="With --keep: remove runs too, after everything else.")
+]
+
 
 @app.command(rich_help_panel=IMAGES)
-def prune(
+def clean(
     keep: Annotated[
-        str,
-        typer.Option("--keep", metavar="SIZE", help="Disk space that may stay in use, as 20GB."),
-    ],
-    plan_only: Annotated[
-        bool, typer.Option("--plan", help="Print what would be removed. This is the default.")
+        str | None,
+        typer.Option(
+            "--keep",
+            metavar="SIZE",
+            help="Free disk space until at most this is in use, such as 20GB. Prints the plan;"
+            " --yes carries it out.",
+            show_default=False,
+        ),
+    ] = None,
+    old_builds: Annotated[
+        bool,
+        typer.Option("--old-builds", help="Remove all but the newest build of each image too."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it.")] = False,
-    with_results: Annotated[
-        bool, typer.Option("--results", help="Remove runs too, after everything else.")
-    ] = False,
+    plan_only: Plan = False,
+    yes: Yes = False,
+    with_results: Results = False,
     as_json: Json = False,
 ) -> None:
-    """Free disk space: snapshots, kernels, boot files for virtual time, old builds of images.
+    """Remove leftovers of killed runs, and free disk space.
 
-    What was not used for longest goes first. All of it but runs is made again when it is needed.
-    Whatever a guest, a run or another process uses stays, and the newest build of each image.
+    Leftovers are guests, incomplete images and temporary files. With --keep also what is made again
+    when it is needed goes: snapshots, kernels, boot files for virtual time, old builds of images.
+    What was not used for longest goes first. Whatever a guest, a run or another process uses stays,
+    and the newest build of each image.
+
+    Examples:
+        lab clean
+        lab clean --plan
+        lab clean --keep 20GB
+        lab clean --keep 5GB --results --yes
+    """
+    from lab.core.errors import InputError
+    from lab.core.units import format_size
+    from lab.run.guests import collect
+    from lab.run.preparation.images import prune_all
+
+    if keep is not None:
+        if old_builds:
+            raise InputError("--old-builds and --keep: give one of them")
+        _free(keep, plan_only=plan_only, yes=yes, with_results=with_results, as_json=as_json)
+        return
+    if yes or with_results:
+        raise InputError(f"{'--yes' if yes else '--results'}: it needs --keep")
+    if old_builds and plan_only:
+        raise InputError("--plan: it does not know --old-builds; `lab image list` has all builds")
+    removed = collect(dry_run=plan_only)
+    gone, size = prune_all() if old_builds else ([], 0)
+    if as_json:
+        print_json({"removed": [*removed, *gone], "plan": plan_only, "bytes": size})
+        return
+    what = "Would be removed" if plan_only else "Removed"
+    said = f"{what}: {', '.join([*removed, *gone])}"
+    if gone:
+        said += f"; about {format_size(size // 2**20 * 2**20)} of images freed"
+    typer.echo(said if removed or gone else "There is nothing to remove.")
+
+
+@app.command(hidden=True)
+def prune(
+    keep: Annotated[str, typer.Option("--keep", metavar="SIZE", help="As of `lab clean`.")],
+    plan_only: Plan = False,
+    yes: Yes = False,
+    with_results: Results = False,
+    as_json: Json = False,
+) -> None:
+    """The older spelling of `lab clean --keep`.
 
     Examples:
         lab prune --keep 20GB
-        lab prune --keep 20GB --yes
-        lab prune --keep 5GB --results --plan
     """
+    _free(keep, plan_only=plan_only, yes=yes, with_results=with_results, as_json=as_json)
+
+
+def _free(keep: str, *, plan_only: bool, yes: bool, with_results: bool, as_json: bool) -> None:
     from lab.capabilities.prune import run as pruning
     from lab.capabilities.prune.page import item_line, prune_page
     from lab.core.errors import InputError
@@ -62,4 +120,4 @@ def prune(
     console().print(prune_page(found))
     if not yes and any(item.remove for item in found.items):
         results = " --results" if with_results else ""
-        sys.stdout.write(f"Nothing is removed yet: lab prune --keep {keep}{results} --yes\n")
+        sys.stdout.write(f"Nothing is removed yet: lab clean --keep {keep}{results} --yes\n")

@@ -1,4 +1,4 @@
-"""The result of `lab prune`: what is removed, and what stays."""
+"""The result of `lab clean`: what is removed, and what stays."""
 
 from __future__ import annotations
 

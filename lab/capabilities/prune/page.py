@@ -1,4 +1,4 @@
-"""What `lab prune` removes, for a terminal of 80 columns."""
+"""What `lab clean` removes, for a terminal of 80 columns."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def image(name: str) -> Image:
 
 @contextlib.contextmanager
 def workspace() -> Iterator[Path]:
-    """Make a directory that `lab gc` removes if this process is killed."""
+    """Make a directory that `lab clean` removes if this process is killed."""
     files.make_directory(paths.sealed())
     place = unfinished.name(paths.sealed() / "rescue")
     place.mkdir(mode=0o700)

@@ -120,14 +120,14 @@ def down(
         typer.echo(f"Ended: {', '.join(ended)}" if ended else "No guest was up.")
 
 
-@app.command(rich_help_panel=GUESTS)
+@app.command(hidden=True)
 def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be removed. Remove nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove leftovers of killed runs: guests, incomplete images, temporary files.
+    """The older spelling of `lab clean`, without its options.
 
     Examples:
         lab gc

@@ -141,9 +141,9 @@ def remove(name: ImageName) -> None:
     typer.echo(f"Removed {', '.join(gone)}: about {format_size(size // 2**20 * 2**20)} freed.")
 
 
-@image.command()
+@image.command(hidden=True)
 def prune(as_json: Json = False) -> None:
-    """Remove all but the newest build of each image, and leftovers of killed builds.
+    """The older spelling of `lab clean --old-builds`.
 
     Examples:
         lab image prune

@@ -235,7 +235,7 @@ def _end(directory: Path, programs: tuple[bytes, ...], grace: float) -> None:
         name = "QEMU" if programs != SERVERS else "server"
         raise HostError(
             f"the {name} process {left[0]} of the guest in '{directory}' did not end after SIGKILL",
-            hint=f"end it by hand (kill -9 {left[0]}), then: lab gc",
+            hint=f"end it by hand (kill -9 {left[0]}), then: lab clean",
         )
 
 
@@ -257,7 +257,7 @@ def remove(directory: Path) -> None:
             if not pause:
                 raise HostError(
                     f"the guest's directory '{directory}' could not be removed: {error}",
-                    hint="run `lab gc` to try again",
+                    hint="run `lab clean` to try again",
                 ) from error
         else:
             return

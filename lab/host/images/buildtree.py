@@ -4,8 +4,9 @@
 
     images/.tree-KEY/    root/ (compiler, headers, build tools), source.tar, built-*/
 
-A tree is made once for each kernel or mdadm. md's modules then take seconds. `lab image prune`
-removes it. Both sides of a comparison are the same image with the same files replaced.
+A tree is made once for each kernel or mdadm. md's modules then take seconds. `lab clean
+--old-builds` removes it. Both sides of a comparison are the same image with the same files
+replaced.
 """
 
 from __future__ import annotations

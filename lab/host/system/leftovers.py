@@ -1,6 +1,6 @@
 """The cleaner of files and directories that a killed process was making.
 
-Their names are those of :mod:`lab.host.system.unfinished`. `lab gc` and `lab prune` find them in
+Their names are those of :mod:`lab.host.system.unfinished`. `lab clean` finds them in
 all directories of the lab (:func:`lab.host.system.paths.places`).
 """
 
@@ -62,4 +62,4 @@ def discard(entry: Path) -> None:
         if not os.path.lexists(entry):
             return
         clock.pause(0.05 * (attempt + 1))
-    raise HostError(f"the directory '{entry}' could not be removed", hint="try again: lab gc")
+    raise HostError(f"the directory '{entry}' could not be removed", hint="try again: lab clean")

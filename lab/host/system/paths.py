@@ -13,10 +13,10 @@ site      ``$XDG_DATA_HOME/lab/site``     yes: ``lab site`` makes it again
 profiles  ``$XDG_DATA_HOME/lab/profiles`` yes: ``lab disk calibrate`` makes them again
 keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become unreachable
 tls       ``$XDG_DATA_HOME/lab/tls``      yes: made again; the other machines need a new copy
-guests    ``$XDG_STATE_HOME/lab/guests``  no: use ``lab down`` and ``lab gc``
-outposts  ``$XDG_STATE_HOME/lab/outposts`` no: use ``lab gc``
+guests    ``$XDG_STATE_HOME/lab/guests``  no: use ``lab down`` and ``lab clean``
+outposts  ``$XDG_STATE_HOME/lab/outposts`` no: use ``lab clean``
 reuse     ``$XDG_STATE_HOME/lab/reuse``   yes: sealed cells that ran before run again
-clusters  ``$XDG_STATE_HOME/lab/c``       no: use ``lab cluster down`` and ``lab gc``
+clusters  ``$XDG_STATE_HOME/lab/c``       no: use ``lab cluster down`` and ``lab clean``
 served    ``$XDG_STATE_HOME/lab/served``  yes: sockets; not while ``lab disk serve`` runs
 warm      ``$XDG_CACHE_HOME/lab/warm``    yes: snapshots; the next guest boots instead
 host      ``$XDG_CACHE_HOME/lab/host``    yes: facts about this host, found again

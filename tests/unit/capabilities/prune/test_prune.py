@@ -157,21 +157,52 @@ def test_a_link_is_neither_counted_nor_removed(home: Path, tmp_path: Path) -> No
 
 def test_the_command_plans_and_removes_with_yes_only(home: Path) -> None:
     def call(*words: str) -> str:
-        done = CliRunner().invoke(app, ["prune", "--keep", "1KiB", *words])
+        done = CliRunner().invoke(app, ["clean", "--keep", "1KiB", *words])
         assert done.exception is None, done.exception
         return done.stdout
 
-    assert "lab prune --keep 1KiB --yes" in call()
+    assert "lab clean --keep 1KiB --yes" in call()
     document = json.loads(call("--json", "--plan"))
     assert (document["schema"], document["done"]) == ("lab.prune/1", False)
     assert {item["kind"] for item in document["items"]} == {"kernel", "kit", "snapshot", "run"}
     assert (paths.kernels() / ("a" * 64)).exists()
     assert "removed kit base-" in call("--yes")
     assert "nothing to remove" in call("--yes")
+    older = CliRunner().invoke(app, ["prune", "--keep", "1KiB"])
+    assert older.stdout == call()
 
 
-@pytest.mark.parametrize("words", [["--keep", "much"], ["--keep", "1GB", "--yes", "--plan"], []])
+def test_without_a_size_leftovers_go_and_nothing_else(home: Path) -> None:
+    left = paths.images() / ".debian-12.4999999.1.0123456789abcdef.part"
+    left.mkdir(parents=True)
+
+    def call(*words: str) -> str:
+        done = CliRunner().invoke(app, ["clean", *words])
+        assert done.exception is None, done.exception
+        return done.stdout
+
+    before = call("--plan")
+    assert before.startswith("Would be removed: ")
+    assert left.exists()
+    assert left.name in before
+    assert left.name in call()
+    assert not left.exists()
+    assert (paths.kernels() / ("a" * 64)).exists()
+    assert json.loads(call("--json", "--old-builds"))["removed"] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--keep", "much"],
+        ["--keep", "1GB", "--yes", "--plan"],
+        ["--keep", "1GB", "--old-builds"],
+        ["--old-builds", "--plan"],
+        ["--yes"],
+        ["--results"],
+    ],
+)
 def test_wrong_options_are_refused(home: Path, words: list[str]) -> None:
-    done = CliRunner().invoke(app, ["prune", *words])
+    done = CliRunner().invoke(app, ["clean", *words])
     assert isinstance(done.exception, InputError) or done.exit_code == 2
     assert (paths.kernels() / ("a" * 64)).exists()
