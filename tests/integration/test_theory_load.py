@@ -15,7 +15,7 @@ from lab.md.theory.bitmap import Bitmap, BitmapState
 from lab.md.theory.bucket import Direction, Limit, Limits, Meter, Scope, Unit
 from lab.md.theory.concurrent import Simulation, UnlimitedError
 from lab.md.theory.fio_random import places, seed_of
-from lab.md.theory.load import LoadPrediction, predict_load
+from lab.md.theory.load_prediction import LoadPrediction, predict_load
 from lab.md.theory.paths import Load, Reads, SequentialLoad
 from lab.md.theory.placement import senders
 from lab.md.theory.stripe import StripeRules, WriteMethod

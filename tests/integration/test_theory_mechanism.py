@@ -18,7 +18,7 @@ from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Direction, Limits
 from lab.md.theory.concurrent import TooLongError
 from lab.md.theory.drive import random_read_rate
-from lab.md.theory.load import DRIVE, LoadPrediction, predict_load
+from lab.md.theory.load_prediction import DRIVE, LoadPrediction, predict_load
 from lab.md.theory.mechanism import BITMAP_OFFSET, ModelledDrive, server_of
 from lab.md.theory.paths import Load
 from lab.md.theory.throttle import EventQueue

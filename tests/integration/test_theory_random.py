@@ -16,7 +16,7 @@ from lab.compile.scenario.compiler import compile_scenario
 from lab.md.facts.levels import Level
 from lab.md.theory import concurrent
 from lab.md.theory.bucket import Limit, Limits, Scope, Unit
-from lab.md.theory.load import LoadPrediction, predict_load
+from lab.md.theory.load_prediction import LoadPrediction, predict_load
 from lab.md.theory.paths import Extent, Load, Reads
 from lab.md.theory.placement import senders
 from tests.geometries import geometry

@@ -12,8 +12,8 @@ from lab.md.facts.geometry import Geometry
 from lab.md.facts.levels import Level
 from lab.md.theory.bucket import Direction, Limit, Limits, Meter, Scope, Unit
 from lab.md.theory.paths import BIO_LIMIT, HUGE_BIO, Cutting, Path, Sender, SequentialLoad, path_of
-from lab.md.theory.prediction import StreamPrediction, predict_stream
 from lab.md.theory.sequential import StreamClock
+from lab.md.theory.sequential_prediction import StreamPrediction, predict_stream
 from lab.md.theory.stripe import StripeRules
 from tests.geometries import geometry as made
 from tests.properties import examples

@@ -9,7 +9,7 @@ from lab.md.facts.levels import Level
 from lab.md.theory.bitmap import Bitmap, BitmapState
 from lab.md.theory.bucket import Direction, Limit, Limits, Scope, Unit
 from lab.md.theory.paths import SequentialLoad
-from lab.md.theory.prediction import predict_stream
+from lab.md.theory.sequential_prediction import predict_stream
 from tests.geometries import geometry as made
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3

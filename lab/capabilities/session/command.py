@@ -92,7 +92,7 @@ class _ScenarioFirst(Command):
 
     @override
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        from lab.capabilities.session.exec_options import is_scenario
+        from lab.capabilities.session.exec_machine import is_scenario
 
         if len(args) > 1 and args[1].startswith("-") and is_scenario(args[0]):
             args = ["--scenario", *args]
@@ -164,7 +164,7 @@ def exec_(
         lab exec --disks 4 --level 5 -- mdadm --detail /dev/md/bench
         lab exec --disks 3 --clock virtual --trials 3 --out out ./mine.sh --fast
     """
-    from lab.capabilities.session import exec_options
+    from lab.capabilities.session import exec_machine
     from lab.capabilities.session.model import Job, Machine
     from lab.capabilities.session.run import Session
     from lab.cli.display.progress import Spinner
@@ -172,7 +172,7 @@ def exec_(
     from lab.core.units import parse_seconds
     from lab.core.yaml import parse_override
 
-    given = exec_options.words_of(words or [], dashed=dashed(words or []))
+    given = exec_machine.words_of(words or [], dashed=dashed(words or []))
     if scenario is not None:
         given = replace(given, scenario=scenario)
     if keep and trials > 1:
@@ -181,7 +181,7 @@ def exec_(
         seconds = parse_seconds(limit)
     except ValueError as error:
         raise InputError(f"--limit: {error}") from None
-    compiled = exec_options.machine_of(
+    compiled = exec_machine.machine_of(
         Machine(
             disks=disks,
             size=size,
@@ -201,7 +201,7 @@ def exec_(
     )
     job = Job(
         argv=given.argv,
-        script=exec_options.script_text(given.script) if given.script else "",
+        script=exec_machine.script_text(given.script) if given.script else "",
         limit=seconds,
         out=out,
         trials=trials,
@@ -222,14 +222,14 @@ def exec_(
         for one in session.run():
             stack.close()
             if not as_json:
-                exec_options.print_trial(one, several=trials > 1)
+                exec_machine.print_trial(one, several=trials > 1)
             ended.append(one)
     if as_json:
-        print_json(exec_options.document(ended, job, compiled.base.guest.clock.value))
+        print_json(exec_machine.document(ended, job, compiled.base.guest.clock.value))
     elif ended[-1].guest:
         guest = ended[-1].guest
         sys.stderr.write(f"lab: the guest {guest} is up: {own_name()} ssh {guest}\n")
-    raise typer.Exit(exec_options.status_of(ended))
+    raise typer.Exit(exec_machine.status_of(ended))
 
 
 @up.command("machine")
@@ -254,14 +254,14 @@ def up_machine(
         lab up machine --disks 6 --size 4TB --model hdd_7200 --clock virtual
         lab up machine --disks 4 --level 5
     """
-    from lab.capabilities.session import exec_options
+    from lab.capabilities.session import exec_machine
     from lab.capabilities.session.model import Machine
     from lab.capabilities.session.run import facts_of, started
     from lab.cli.commands.running import say_kept
     from lab.cli.display.progress import Spinner
     from lab.core.yaml import parse_override
 
-    compiled = exec_options.machine_of(
+    compiled = exec_machine.machine_of(
         Machine(
             disks=disks,
             size=size,

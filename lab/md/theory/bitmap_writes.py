@@ -18,7 +18,7 @@ from lab.md.facts.segments import segment_geometry
 from lab.md.facts.sizes import bitmap_covers, geometry_of, without_disks_aside
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.cell import Setting, UnknownError, Work, follow, setting_of
-from lab.md.theory.load import LoadPrediction
+from lab.md.theory.load_prediction import LoadPrediction
 from lab.md.theory.paths import SequentialLoad
 from lab.model.scenario.document import SERVED, Array, Cell
 

@@ -15,11 +15,11 @@ from lab.md.facts.sizes import data_offset_of, geometry_of, without_disks_aside
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Direction, Limits, Unit
 from lab.md.theory.concurrent import TooLongError, UnlimitedError
-from lab.md.theory.load import LoadPrediction, predict_load
+from lab.md.theory.load_prediction import LoadPrediction, predict_load
 from lab.md.theory.mechanism import ModelledDrive
 from lab.md.theory.paths import SEGMENT_LIMIT, Load, Sender, SequentialLoad
-from lab.md.theory.prediction import StreamPrediction, predict_stream
 from lab.md.theory.sequential import MemberLoad
+from lab.md.theory.sequential_prediction import StreamPrediction, predict_stream
 from lab.md.theory.stripe import StripeRules
 from lab.md.theory.volume import first_segment, placed, stays
 from lab.model.scenario.document import Array, Cell, Disk, InitialSync

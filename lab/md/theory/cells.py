@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lab.md.theory.cell import Drives, Found, UnknownError, Work, follow, setting_of
 from lab.md.theory.explain import because, lifts
-from lab.md.theory.load import LoadPrediction
+from lab.md.theory.load_prediction import LoadPrediction
 from lab.md.theory.paths import SequentialLoad
 from lab.model.result.explanation import Explanation, MemberBytes
 from lab.model.result.measurement import (

@@ -13,9 +13,9 @@ from lab.md.facts.geometry import LEFT_SYMMETRIC, PAGE, Geometry
 from lab.md.facts.levels import Level
 from lab.md.theory.bucket import Unit
 from lab.md.theory.cell import Found, Setting, UnknownError, Work, follow
-from lab.md.theory.load import LoadPrediction
+from lab.md.theory.load_prediction import LoadPrediction
 from lab.md.theory.paths import Load
-from lab.md.theory.prediction import StreamPrediction
+from lab.md.theory.sequential_prediction import StreamPrediction
 from lab.md.theory.stripe import Tally, WriteMethod
 
 WORTH = 1.05

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.capabilities.session import exec_options, logic
+from lab.capabilities.session import exec_machine, logic
 from lab.capabilities.session.model import WORK, Ended, Job, Machine
 from lab.cli.commands import app
 from lab.compile.cell.procedure import cell_procedure
@@ -26,7 +26,7 @@ from tests.unit.test_guest_access import kind
 
 def machine(*sets: str, scenario: str | None = None, **options: Any) -> Compiled:
     changes = [parse_override(text) for text in sets]
-    return exec_options.machine_of(Machine(**options), changes, scenario, what="exec")
+    return exec_machine.machine_of(Machine(**options), changes, scenario, what="exec")
 
 
 @pytest.fixture
@@ -60,21 +60,21 @@ def test_words_are_scenario_script_and_command(
     script: str | None,
     argv: str,
 ) -> None:
-    seen: list[tuple[str | None, exec_options.Words]] = []
+    seen: list[tuple[str | None, exec_machine.Words]] = []
 
     def machine_of(_machine: object, _sets: object, name: str | None, *, what: str) -> None:
         seen.append((name, seen_words[-1]))
         raise InputError(what)
 
-    seen_words: list[exec_options.Words] = []
-    words_of = exec_options.words_of
+    seen_words: list[exec_machine.Words] = []
+    words_of = exec_machine.words_of
 
-    def recorded(words: list[str], *, dashed: bool) -> exec_options.Words:
+    def recorded(words: list[str], *, dashed: bool) -> exec_machine.Words:
         seen_words.append(words_of(words, dashed=dashed))
         return seen_words[-1]
 
-    monkeypatch.setattr(exec_options, "words_of", recorded)
-    monkeypatch.setattr(exec_options, "machine_of", machine_of)
+    monkeypatch.setattr(exec_machine, "words_of", recorded)
+    monkeypatch.setattr(exec_machine, "machine_of", machine_of)
     monkeypatch.setattr("sys.argv", ["lab", "exec", *line.split()])
     with pytest.raises(InputError, match="exec"):
         app(["exec", *line.split()], standalone_mode=False)
@@ -85,7 +85,7 @@ def test_words_are_scenario_script_and_command(
 
 def test_a_file_is_a_script_even_if_a_scenario_has_its_name(place: Path) -> None:
     Path("degraded").write_text("echo a file of that name\n")
-    assert exec_options.words_of(["degraded"], dashed=False).script == Path("degraded")
+    assert exec_machine.words_of(["degraded"], dashed=False).script == Path("degraded")
 
 
 @pytest.mark.parametrize(
@@ -99,17 +99,17 @@ def test_a_file_is_a_script_even_if_a_scenario_has_its_name(place: Path) -> None
 )
 def test_wrong_words_are_explained(place: Path, words: list[str], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        exec_options.words_of(words, dashed=False)
+        exec_machine.words_of(words, dashed=False)
 
 
 def test_a_script_is_text_of_limited_size(tmp_path: Path) -> None:
     path = tmp_path / "s"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="not UTF-8"):
-        exec_options.script_text(path)
+        exec_machine.script_text(path)
     path.write_text("x" * 70_000)
     with pytest.raises(InputError, match="at most 64KiB"):
-        exec_options.script_text(path)
+        exec_machine.script_text(path)
 
 
 def test_options_describe_guest_and_disks() -> None:
@@ -191,9 +191,9 @@ def test_names_of_disks_stay_after_a_boot(clock: str) -> None:
 
 def test_the_status_is_the_first_that_is_not_zero() -> None:
     ended = [Ended(trial=n, seed=n, status=s, seconds=1.0) for n, s in enumerate((0, 3, 4), 1)]
-    assert exec_options.status_of(ended) == 3
-    assert exec_options.status_of(ended[:1]) == 0
-    found = exec_options.document(ended, Job(argv=("ls",)), "real")
+    assert exec_machine.status_of(ended) == 3
+    assert exec_machine.status_of(ended[:1]) == 0
+    found = exec_machine.document(ended, Job(argv=("ls",)), "real")
     assert found["status"] == 3
     assert [one["trial"] for one in found["trials"]] == [1, 2, 3]
 

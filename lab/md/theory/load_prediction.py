@@ -13,8 +13,8 @@ from lab.md.theory.bucket import Limits, Unit
 from lab.md.theory.concurrent import SURE, LoadResult, Simulation
 from lab.md.theory.mechanism import ModelledDrive
 from lab.md.theory.paths import Load
-from lab.md.theory.prediction import Bottleneck
 from lab.md.theory.sequential import MemberLoad
+from lab.md.theory.sequential_prediction import Bottleneck
 from lab.md.theory.stripe import StripeRules, Tally
 
 DRIVE = "drive"
