@@ -346,6 +346,19 @@ def test_each_command_of_the_readme_can_be_typed() -> None:
                 parse(words[1:])
 
 
+def test_the_readme_counts_the_claims_as_their_page_does() -> None:
+    said = re.search(
+        r"(\d+) claims of the posts are checked\. Hold: (\d+)\. Refuted: (\d+)\. Open: (\d+)",
+        (ROOT / "docs/claims.md").read_text(encoding="utf-8"),
+    )
+    assert said is not None
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    counts = r"(\d+) claims of .*?: (\d+) hold, \*\*(\d+) are refuted\*\*, (\d+) are open"
+    shown = re.search(counts, readme)
+    assert shown is not None
+    assert shown.groups() == said.groups()
+
+
 def test_each_example_of_the_reference_can_be_typed() -> None:
     found = [words for block in page("reference/commands") for words in lines(block.text)]
     assert len(found) > 40
