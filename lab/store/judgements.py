@@ -34,8 +34,18 @@ from lab.host.system import clock, files, makers, paths
 from lab.plugins import catalog
 from lab.store import names
 
-CODE: Final = ("analysis", "compile", "core", "md", "model", "plugins", "results", "store")
-"""Packages of the lab that judge, and `drive`. The others run cells, or print."""
+CODE: Final = (
+    "analysis",
+    "compile",
+    "core",
+    "md",
+    "model",
+    "plugins",
+    "report",
+    "results",
+    "store",
+)
+"""Packages of the lab that judge, and `drive`. The others run cells."""
 LIBRARIES: Final = ("pydantic", "pydantic-core")
 """Libraries that parse stored documents. Statistics use none."""
 RESULT: Final = "result"

@@ -31,6 +31,7 @@ SOURCE = {
     "arch/um/kernel/trap.c": "\tflush_tlb_page(vma, address);\nout:\n"
     "void segv_handler(int sig, struct uml_pt_regs *regs)\n{\n"
     "\tstruct faultinfo * fi = UPT_FAULTINFO(regs);\n\n}\n",
+    "arch/um/kernel/skas/syscall.c": "\n\tsyscall = UPT_SYSCALL_NR(r);\n",
     "mm/memory.c": "static unsigned long fault_around_bytes __read_mostly =\n"
     "\trounddown_pow_of_two(65536);\n",
     "arch/um/kernel/process.c": "void fork_handler(void)\n{\n\tforce_flush_all();\n\n}\n",
@@ -73,6 +74,7 @@ def test_each_edit_is_made() -> None:
     main = made["arch/um/os-Linux/main.c"]
     assert main.index("lab_user_begin(argv)") < main.index("set_stklim")
     assert "\tsyscall(SYS_clock_gettime, CLOCK_MONOTONIC" in made["arch/um/os-Linux/time.c"]
+    assert "lab_native_call(r);" in made["arch/um/kernel/skas/syscall.c"]
     rules = made["arch/um/drivers/Makefile"]
     assert rules.index("lab_disk.o") < rules.index("include")
 
