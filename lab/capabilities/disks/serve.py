@@ -26,8 +26,6 @@ from lab.plugins.disks._drives import SERVER_THREADS, drive_limits, serve
 
 LOOPBACK: Final = "127.0.0.1"
 PAGE: Final = 4 * KIB
-CLIENTS: Final = 64
-"""Connections at once (nbdkit-limit-filter(1)); a port is open to all users of the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +97,7 @@ def prepared(
         uri = f"nbd://{LOOPBACK}:{port}"
     argv = (
         *("nbdkit", "--foreground", "--log=stderr", "--newstyle"),
-        *("--threads", str(SERVER_THREADS), "--filter=limit", *where, str(plugin)),
-        f"limit={CLIENTS}",
+        *("--threads", str(SERVER_THREADS), *where, str(plugin)),
         *(f"file={data}", f"control={control}", *integers(drive, name).words()),
     )
     return Served(argv, uri, control, descriptor)

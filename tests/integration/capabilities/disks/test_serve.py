@@ -90,40 +90,6 @@ def test_any_client_reads_and_writes_and_meets_faults(tmp_path: Path, cli: Cli) 
     assert not list((tmp_path / "h/state/served").iterdir())
 
 
-def test_idle_connections_take_no_more_than_their_share(tmp_path: Path) -> None:
-    """Without the limit, 3000 of them filled the server's files, and its log grew to 140 MB."""
-    with serving(tmp_path, "--size", "1GiB") as (at, process):
-        idle = [socket.socket(socket.AF_UNIX) for _ in range(5 * serve.CLIENTS)]
-        for connection in idle:
-            connection.settimeout(5)
-            if connection.connect_ex(str(at)):
-                break
-        deadline = time.monotonic() + 20
-        refused = 0
-        while refused < len(idle) - serve.CLIENTS - 8 and time.monotonic() < deadline:
-            refused = sum(ended(connection) for connection in idle)
-        assert len(list(Path(f"/proc/{process.pid}/fd").iterdir())) < serve.CLIENTS + 40
-        assert refused >= len(idle) - serve.CLIENTS - 8
-        for connection in idle:
-            connection.close()
-        client = Client(str(at))
-        assert client.read(0, 4096) == bytes(4096)
-        client.close()
-
-
-def ended(connection: socket.socket) -> bool:
-    """Return whether the server has closed a connection; its greeting is read."""
-    connection.setblocking(False)
-    try:
-        while data := connection.recv(4096):
-            del data
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
 @pytest.mark.slow  # real time: it needs a quiet host
 def test_it_is_as_fast_as_predicted(tmp_path: Path) -> None:
     """Within a tenth, since others use the host; the mean of 150 reads has an error of 2.5 %."""
