@@ -156,7 +156,7 @@ def _without_keys(first: Sequence[ClaimResult], found: Sequence[ClaimResult]) ->
         others = [result for result in found if result not in first]
         if others:
             yield verdict_counts(others, "other ")
-    else:
+    elif found:
         yield from _tests(found)
 
 

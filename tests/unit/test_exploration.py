@@ -88,7 +88,27 @@ def test_cells_are_equal_only_if_all_workloads_are() -> None:
     assert said(cells, "write", "read").startswith("Fastest over 2 workloads: 2 disks. Slowest: 1")
     doubted = cells[0].model_copy(update={"id": "3", "measurements": cells[0].measurements[:1]})
     left = said([*cells, doubted], "write", "read")
-    assert "geometric mean; 1 of 3 cells are not ranked." in left
+    assert "geometric mean; 1 of 3 cells is not ranked." in left
+
+
+def test_an_axis_of_request_sizes_is_compared_by_throughput() -> None:
+    """Small requests are told in IOPS, large ones in throughput."""
+    cells = [
+        cell(
+            {"workloads.write.bs": size},
+            value(rate, spread=0),
+            value(size * rate, metric="throughput", spread=0),
+        )
+        for size, rate in ((4096, 1000.0), (1 << 20, 50.0))
+    ]
+    assert said(cells).startswith("Fastest: bs 1MiB, 52.4 MB/s. Slowest: bs 4KiB, 4.10 MB/s")
+
+
+def test_cells_without_a_workload_in_common_are_not_ranked() -> None:
+    cells = [cell({"disks.count": n}, value(100, workload=f"write{n}", spread=0)) for n in (1, 2)]
+    answer = explored("Which?", cells, {"write1", "write2"})
+    assert answer.sentences == ("No claims, only values: write1 100/s, write2 100/s.",)
+    assert [v.workload for v in answer.values] == ["write1", "write2"]
 
 
 def test_one_trial_says_so() -> None:

@@ -112,7 +112,7 @@ def predict_load(
     iops = sum(paces) / len(paces)
     doubt = (max(paces) - min(paces)) / 2 / iops
     unknown = bitmap is not None and bitmap.whole_rows is None and bitmap.chunk < geometry.chunk
-    if writes and geometry.has_parity and not drives:
+    if writes and geometry.has_parity and load.depth > 1 and not drives:
         other = follow(bitmap, timed=True)
         doubt = max(doubt, abs(other.requests / other.seconds - iops) / iops)
     if writes and bitmap and geometry.has_parity and unknown:

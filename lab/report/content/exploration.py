@@ -27,12 +27,13 @@ def explored(question: str, cells: Sequence[CellResult], workloads: Collection[s
     Cells are ordered by the geometric mean, over the workloads that all of them have, of their
     speed relative to the fastest. Cells that failed, and values that are doubted, are left out.
     """
+    said = ["The scenario has no claims, so nothing is judged."]
+    values: list[ComparedValue] = []
     measured = _measured(cells, workloads)
     names = _names([cell for cell in cells if any(cell.id in v for v in measured.values())])
     if not measured:
-        said: list[str] = ["The scenario has no claims, so nothing is judged."]
-        return Answer(question=" ".join(question.split()), sentences=tuple(said))
-    if len(names) == 1:
+        pass
+    elif all(len(found) == 1 for found in measured.values()):
         texts = (f"{key[0]} {_text(v)}" for key, found in measured.items() for v in found.values())
         said = [f"No claims, only values: {', '.join(texts)}."]
         values = [_value(key, c, v) for key, found in measured.items() for c, v in found.items()]
@@ -42,7 +43,10 @@ def explored(question: str, cells: Sequence[CellResult], workloads: Collection[s
         key = next(iter(measured))
         said = [_ranking(order, scores, names, measured)]
         if left := len(cells) - len(order):
-            said[0] = f"{said[0].removesuffix('.')}; {left} of {len(cells)} cells are not ranked."
+            verb = "is" if left == 1 else "are"
+            said[0] = (
+                f"{said[0].removesuffix('.')}; {left} of {len(cells)} cells {verb} not ranked."
+            )
         if axes := _axes(cells, scores):
             said.append(axes)
         shown = order if len(order) <= MOST else [*order[: MOST - 1], order[-1]]
@@ -55,21 +59,35 @@ def explored(question: str, cells: Sequence[CellResult], workloads: Collection[s
 def _measured(cells: Sequence[CellResult], workloads: Collection[str]) -> dict[_Key, _Values]:
     """Return the main value of each workload in each cell, for cells that have all of them.
 
-    If fewer than two cells have all, only the first workload is left.
+    A workload whose main metric differs between cells, since its requests have other sizes, is
+    compared by throughput. If fewer than two cells have all workloads, only the one that most cells
+    have is left.
     """
+    rows = [
+        row
+        for cell in cells
+        if cell.outcome is Outcome.DONE
+        for row in rows_of(cell, all_=True)
+        if row.workload in workloads and row.measured and row.measured > 0 and not row.doubted
+    ]
+    chosen: dict[str, set[str]] = {}
+    for row in (row for cell in cells for row in rows_of(cell)):
+        if row.metric in SHOWN:
+            chosen.setdefault(row.workload, set()).add(row.metric)
+    metrics = {w: own.pop() if len(own) == 1 else SHOWN[0] for w, own in chosen.items()}
     found: dict[_Key, _Values] = {}
-    for cell in cells:
-        for row in rows_of(cell) if cell.outcome is Outcome.DONE else ():
-            fits = row.workload in workloads and row.metric in SHOWN and not row.doubted
-            if fits and row.measurement is not None and row.measurement.median > 0:
-                found.setdefault((row.workload, row.metric), {})[cell.id] = row.measurement
-    shared = set.intersection(*(set(values) for values in found.values())) if found else set()
-    if len(shared) < 2 and len(found) > 1 and max(map(len, found.values())) > 1:
-        return dict([next(iter(found.items()))])
-    return {
-        key: {cell: value for cell, value in values.items() if cell in shared}
-        for key, values in found.items()
-    }
+    for row in rows:
+        if row.measurement is not None and metrics.get(row.workload) == row.metric:
+            found.setdefault((row.workload, row.metric), {})[row.cell.id] = row.measurement
+    if not found:
+        return {}
+    shared = set.intersection(*(set(values) for values in found.values()))
+    most = max(found, key=lambda key: len(found[key]))
+    if len(found[most]) == 1:
+        return found
+    if len(shared) < 2:
+        return {most: found[most]}
+    return {key: {c: v for c, v in own.items() if c in shared} for key, own in found.items()}
 
 
 def _names(cells: Sequence[CellResult]) -> dict[str, str]:

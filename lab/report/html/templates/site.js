@@ -660,7 +660,7 @@ function explore(s) {
   const lost = before - found.length;
   return {
     ...made, found,
-    said: [...made.said, ...(lost ? [`${plural(lost, "value")} left out: their run has no value of the cell to divide by.`] : []), ...(s.norm ? [`1 is the value of ${s.norm} in the same run, ${doubt(found)}.`] : [])],
+    said: [...made.said, ...(lost ? [`${plural(lost, "value")} left out: their run has no value of the cell to divide by.`] : []), ...(s.norm && found.length ? [`1 is the value of ${s.norm} in the same run, ${doubt(found)}.`] : [])],
     tables: () => [ranking(undivided, metric), wins(undivided, s, metric), h("h3", {}, "Values"), same(s), valuesTable(found, s, unit)],
   };
 }
