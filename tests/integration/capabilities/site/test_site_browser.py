@@ -267,14 +267,43 @@ def test_a_comparison_has_one_metric_of_each_workload_and_the_mean_of_what_got_b
     assert min(changes) > 0  # longer
 
 
-def test_all_cells_are_ranked_and_a_division_changes_no_win(browser: Browser, made: Made) -> None:
-    visit(browser, made.index, view="explore", scenario="small", metric="throughput")
-    choose(browser, "series", "array.layout")
-    ranked = lines(browser, "ratio to the best cell")
-    assert ranked[0]["mean ratio to the best"] == "1.000 ×"
-    before = lines(browser, "win")
-    choose(browser, "norm", "parity-last")
-    assert lines(browser, "win") == before
+def test_all_cells_are_ranked_and_a_division_changes_no_win(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """The value by which all are divided is known within 10 %, the two fastest within 1 %."""
+    cells = tuple(
+        CellResult(
+            id=name,
+            axes={"array.layout": name},
+            outcome=Outcome.DONE,
+            measurements=(
+                CellMeasurement(
+                    workload="write",
+                    metric="throughput",
+                    unit="B/s",
+                    values=(value,) * 3,
+                    median=value,
+                    low=value * (1 - spread),
+                    high=value * (1 + spread),
+                ),
+            ),
+        )
+        for name, value, spread in (("a", 1.00e6, 0.01), ("b", 1.05e6, 0.01), ("c", 0.5e6, 0.1))
+    )
+    run = Run(id="run", scenario="close", started="2026-01-01T12:00:00+00:00")
+    page = tmp_path / "index.html"
+    result = Result(run=run, environment={}, cells=cells, claims=())
+    page.write_text(pages.index_page([], [], added=[result]))
+    visit(browser, page, view="explore", scenario="close", metric="throughput")
+    ranked = [line["cell"] for line in lines(browser, "ratio to the best cell")]
+    assert [name[-1] for name in ranked] == ["b", "a", "c"]
+    won = {line["layout"]: line["wins"] for line in lines(browser, "A win")}
+    assert won == {"a": "0", "b": "1", "c": "0"}
+    choose(browser, "norm", ranked[2])
+    assert {line["layout"]: line["wins"] for line in lines(browser, "A win")} == won
+    assert "known within 10.0 %" in browser.driver.execute_script(
+        "return document.getElementById('explore').innerText"
+    )
 
 
 def test_an_address_shows_the_same_view_in_another_window(browser: Browser, made: Made) -> None:
