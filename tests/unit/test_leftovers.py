@@ -171,8 +171,6 @@ def packages() -> None:
 
 
 def checkout() -> None:
-    linux._git = lambda *words: fill(Path(words[-1]), "Makefile")  # type: ignore[assignment]
-    linux.image_log.is_full = lambda *_: False  # type: ignore[attr-defined]
     source = paths.images() / f"{image_workspace.TREE}linux" / "source-1"
     source.parent.mkdir(parents=True)
     with made.making(source) as part:

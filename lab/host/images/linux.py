@@ -24,16 +24,17 @@ from typing import Final
 
 from lab.compile.image import log as image_log
 from lab.compile.image.series import BuildTree, linux_tree
-from lab.core.errors import HostError, InputError, ToolError
+from lab.core.errors import HostError, InputError
 from lab.core.printable import printable
 from lab.core.units import MIB
 from lab.host.images import buildtree, virtual_time
 from lab.host.images import recipes as image_recipes
+from lab.host.images import repository as git
 from lab.host.images import workspace as image_workspace
+from lab.host.images.repository import said
 from lab.host.images.sandbox import Box
-from lab.host.images.series import GIT, alone, said
 from lab.host.images.store import Progress
-from lab.host.system import files, leftovers, paths, process
+from lab.host.system import files, leftovers, paths
 from lab.host.system import made as making
 from lab.host.system.process import ProcessResult
 
@@ -72,7 +73,10 @@ def commit(repository: Path, name: str) -> Commit:
     if done.status:
         raise InputError(f"the commit '{name}' in '{repository}': {said(done)}")
     found = _commits(done)[0]
-    if _git(repository, "cat-file", "-e", f"{found.sha}:{MARK}").status:
+    listed = _git(repository, "ls-tree", found.sha, "--", MARK)
+    if listed.status:
+        raise InputError(f"the commit '{name}' in '{repository}': {said(listed)}")
+    if not listed.stdout:
         raise InputError(
             f"the commit '{name}' in '{repository}' is not one of Linux: it has no {MARK}"
         )
@@ -172,25 +176,22 @@ def _check_out(repository: Path, which: Commit, work: Path, below: str | None) -
     """Write a commit to ``work/linux``; ``below``: what it changes of that one, to
     ``work/changed``.
 
-    Repository and settings are the lab's own, over the objects of the user's: a commit's
-    ``.gitattributes`` names no filter of the user's, and no hook runs.
+    A commit's ``.gitattributes`` names no filter of the user's, and no hook runs.
     """
     made = work / "linux" if below is None else work / "changed/files"
     made.mkdir(parents=True)
-    objects = ("rev-parse", "--path-format=absolute", "--git-path", "objects")
-    place = _said(repository, which, *objects).removesuffix("\n")
-    _said(work, which, "init", "--quiet", "--bare", "--template=", f"{work}/git", own=True)
-    (work / "git/objects/info/alternates").write_text(f"{place}\n", encoding="utf-8")
-    git = (f"--git-dir={work}/git", f"--work-tree={made}")
-    _said(work, which, *git, "read-tree", which.sha, own=True)
+    own = work / "git"
+    git.borrow(repository, own)
+    tree = f"--work-tree={made}"
+    _said(own, which, "read-tree", which.sha)
     if below is None:
-        _said(work, which, *git, "checkout-index", "--all", own=True)
+        _said(own, which, tree, "checkout-index", "--all")
         return
     words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", below, which.sha)
-    removed = _said(repository, which, *words, "--diff-filter=D")
+    removed = _said(own, which, *words, "--diff-filter=D")
     (work / "changed/removed").write_text(removed, encoding="utf-8")
-    changed = _said(repository, which, *words, "--diff-filter=d")
-    _said(work, which, *git, "checkout-index", "-z", "--stdin", own=True, stdin=changed)
+    changed = _said(own, which, *words, "--diff-filter=d")
+    _said(own, which, tree, "checkout-index", "-z", "--stdin", stdin=changed)
 
 
 def _keep(work: Path, which: Commit, source: Path) -> None:
@@ -203,15 +204,9 @@ def _keep(work: Path, which: Commit, source: Path) -> None:
     files.move(made, source)
 
 
-def _said(
-    place: Path,
-    which: Commit,
-    *words: str,
-    own: bool = False,
-    stdin: str = "",
-) -> str:
+def _said(own: Path, which: Commit, *words: str, stdin: str = "") -> str:
     """Return what git prints; ``InputError``, or ``HostError`` for a full disk: it failed."""
-    done = _git(place, *words, own=own, stdin=stdin)
+    done = git.run(own, *words, stdin=stdin)
     if image_log.is_full(done.stderr):
         raise image_workspace.disk_full(which.sha[:12])
     if done.status:
@@ -267,15 +262,7 @@ def _commits(done: ProcessResult) -> list[Commit]:
     ]
 
 
-def _git(place: Path, *words: str, own: bool = False, stdin: str = "") -> ProcessResult:
-    """Run git in the user's repository, with the user's settings; ``own``: without them."""
-    try:
-        return process.run(
-            [*GIT, "-C", place, *words],
-            check=False,
-            timeout=600,
-            stdin=stdin,
-            env={"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"} | (alone(place) if own else {}),
-        )
-    except ToolError as error:
-        raise HostError(f"git failed in '{place}': {error.message}") from error
+def _git(repository: Path, *words: str) -> ProcessResult:
+    """Run a command of git that reads the user's repository, without its settings."""
+    with git.borrowed(repository) as own:
+        return git.run(own, *words)

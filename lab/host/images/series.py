@@ -7,7 +7,6 @@ refuses paths outside of the source, and neither the user's settings nor hooks a
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ from lab.compile.image.series import UNBUILT, hunk_of, in_order, plain
 from lab.core.errors import HostError, InputError, ToolError
 from lab.core.printable import printable
 from lab.core.units import GIB, KIB, MIB, format_size
+from lab.host.images import repository
+from lab.host.images.repository import GIT, alone, said
 from lab.host.system import process
 from lab.host.system.process import ProcessResult
 
@@ -36,8 +37,6 @@ _ELSE: Final = re.compile(
 )
 
 
-GIT: Final = ("env", *(f"--unset=GIT_{n}" for n in ("DIR", "WORK_TREE", "INDEX_FILE")), "git")
-"""git, even if the lab is started by a hook of the user's repository."""
 _LIMITED: Final = ("prlimit", f"--as={2 * GIB}", "--cpu=300")
 """A small binary patch can unpack to gigabytes."""
 _PACKS: Final = ("-c", "core.packedGitWindowSize=32m", "-c", "core.packedGitLimit=256m")
@@ -112,19 +111,15 @@ def _of_range(given: str, tree: Path | None, work: Path) -> tuple[list[tuple[Pat
     mbox = work / "range.mbox"
     words = f"{match['base']}..{match['tip']}"
     options = ("--no-signature", "--full-index", "--binary", "--no-cover-letter")
-    # A repository with the settings of its owner: the user's own, named by the user.
-    done = process.run(
-        [*GIT, "-C", place, "format-patch", *options, f"--output={mbox.absolute()}", words, "--"],
-        check=False,
-        timeout=120,
-        env={"GIT_TERMINAL_PROMPT": "0"},
-    )
+    with repository.borrowed(place) as own:
+        made = ("format-patch", *options, f"--output={mbox.absolute()}", words, "--")
+        done = repository.run(own, *made, timeout=120)
+        objects = repository.objects(own)
     if done.status:
         raise InputError(f"the git range '{given}' in '{place}': {said(done)}")
     if not mbox.exists() or not mbox.stat().st_size:
         raise InputError(f"the git range '{given}' in '{place}' has no commit")
-    common = _git(place, "rev-parse", "--path-format=absolute", "--git-common-dir").stdout.strip()
-    return _split(mbox, work / "mails"), Path(common) / "objects"
+    return _split(mbox, work / "mails"), objects
 
 
 def _split(file: Path, out: Path) -> list[tuple[Path, str]]:
@@ -235,24 +230,12 @@ def _where(said: str, patch: Patch) -> str:
     return printable(" ".join(said.strip().splitlines()[:2]))
 
 
-def said(done: ProcessResult) -> str:
-    """Return the first line of what git printed."""
-    text = (done.stderr or done.stdout).strip().splitlines() or ["git printed nothing"]
-    return printable(re.sub(r"^(fatal|error): ", "", text[0]))
-
-
 def _git(cwd: Path, *words: str, check: bool = True) -> ProcessResult:
     try:
         argv = [*_LIMITED, *GIT, *_PACKS, *words]
         return process.run(argv, check=check, timeout=120, cwd=cwd, env=alone(cwd))
     except ToolError as error:
         raise HostError(f"git failed: {error.message}") from error
-
-
-def alone(cwd: Path) -> dict[str, str]:
-    """Return an environment without the user's git: no settings, and no repository around."""
-    nothing = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    return nothing | {"GIT_CEILING_DIRECTORIES": str(cwd.parent), "LC_ALL": "C.UTF-8"}
 
 
 def titles(series: Series) -> dict[str, Sequence[str]]:

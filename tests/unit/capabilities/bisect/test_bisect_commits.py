@@ -263,7 +263,7 @@ def test_a_full_disk_in_a_checkout_is_no_bad_commit(
     full = ProcessResult(
         argv=("git",), status=128, stdout="", stderr="fatal: write error: No space left on device"
     )
-    monkeypatch.setattr(linux, "_git", lambda *_, **__: full)
+    monkeypatch.setattr(linux.git, "run", lambda *_, **__: full)
     with pytest.raises(HostError, match="is full"):
         linux._check_out(repository, which, tmp_path / "work", None)
 
