@@ -9,6 +9,7 @@ from typing import Final
 
 from lab.analysis import measure
 from lab.analysis.suites import SuiteTest
+from lab.analysis.timeline import timeline
 from lab.compile.cell.metrics import metrics_of
 from lab.core.errors import InputError
 from lab.core.units import format_seconds, shortened
@@ -16,6 +17,7 @@ from lab.host.system import files
 from lab.model.result.document import CellResult, Outcome
 from lab.model.result.explanation import CellExplanation, Explanation
 from lab.model.result.measurement import Check, Series
+from lab.model.result.timeline import Timeline
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
 from lab.plugins.workloads._suites import COLOUR
@@ -120,6 +122,7 @@ def _cell(
             for one in _series(seed.cell, own)
         ),
         sync=measure.sync_seen(stored.cell, raw),
+        timeline=_timeline(stored.cell, raw, result.checks),
         commands=cell_script(procedure) if procedure else "",
         again=command,
         tests=tuple(map(_test, tests)),
@@ -141,6 +144,14 @@ def _series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
         return measure.series(cell, raw)
     except catalog.MissingPluginError:
         return ()
+
+
+def _timeline(cell: Cell, raw: Mapping[str, str], checks: Sequence[Check]) -> Timeline | None:
+    made = next((c.detail for c in checks if c.name == "array"), "")
+    try:
+        return timeline(cell, raw, made)
+    except (catalog.MissingPluginError, ValueError):
+        return None
 
 
 def _failed_raw(

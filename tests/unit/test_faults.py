@@ -99,7 +99,7 @@ def test_a_power_cut_comes_while_its_workload_runs_and_the_guest_boots_again(
     assert "--run" not in assembled.script  # md decides whether it starts
     assert "[ $was != read-auto ] || mdadm --readwrite /dev/md/bench" in assembled.script
     captures = [s.capture for s in steps[begin:] if isinstance(s, GuestCommand) and s.capture]
-    assert captures == ["cut.1.book.kept", "cut.1.state", "cut.1.check", "end"]
+    assert captures == ["cut.1.at", "cut.1.book.kept", "cut.1.state", "cut.1.check", "end"]
     assert steps[begin + 1] == Pause(seconds=2.0)
 
 

@@ -113,8 +113,12 @@ def fault_steps(
     kind = catalog.fault_kind(fault.fault)
     parameters = kind.parameters.model_validate(fault.parameters)
     marked = f"echo '{mark(scene.tag)}' > /dev/kmsg\n"
+    label = f"{fault.name}: {fault.fault}"
+    # The guest's clock begins anew after a power cut, so its last time is stored.
     steps: list[Step] = [
-        GuestCommand(label=f"{fault.name}: {fault.fault}", script=marked),
+        GuestCommand(label=label, script=f"{marked}cat /proc/uptime\n", capture=f"{scene.tag}.at")
+        if kind.cuts
+        else GuestCommand(label=label, script=marked),
         *kind.steps(parameters, scene),
     ]
     if kind.cuts and fault.during:

@@ -173,7 +173,8 @@ def state(device: str, tag: str) -> str:
 
 
 def check(device: str, limit: float) -> str:
-    """Return shell lines that make md compare all members, and print the number of mismatches.
+    """Return shell lines that make md compare all members, and print the number of mismatches, and
+    when the check began and ended by the guest's clock.
 
     Nothing is printed by an array that was not started, or has no redundancy. :func:`mismatches`
     says whether md had members to compare.
@@ -181,6 +182,7 @@ def check(device: str, limit: float) -> str:
     return (
         f"{find(device)}"
         "if [ -e $md/sync_action ]; then\n"
+        '  read -r now idle < /proc/uptime\n  echo "began=$now"\n'
         "  echo check > $md/sync_action\n"
         "  looks=0\n"
         "  until read -r action < $md/sync_action && [ $action = idle ]; do\n"
@@ -190,6 +192,7 @@ def check(device: str, limit: float) -> str:
         f"    [ $looks -le {int(limit / POLL)} ] || {{ echo 'it does not end' >&2; exit 1; }}\n"
         f"    sleep {POLL}\n"
         "  done\n"
+        '  read -r now idle < /proc/uptime\n  echo "ended=$now"\n'
         '  read -r count < $md/mismatch_cnt\n  echo "mismatch_cnt=$count"\n'
         "fi\n"
     )

@@ -10,6 +10,7 @@ from lab.core.base import Model
 from lab.model.result.document import CellClock, CellResult, Outcome, Result
 from lab.model.result.explanation import Explanation
 from lab.model.result.measurement import Series, SyncSeen
+from lab.model.result.timeline import Timeline
 from lab.model.scenario.claim import Claim, Verdict
 from lab.model.scenario.document import Cell, Source
 from lab.model.scenario.suite import Ending
@@ -55,6 +56,8 @@ class PageCell(Model):
     explanations: tuple[Explanation, ...] = ()
     series: tuple[Series, ...] = ()
     sync: SyncSeen | None = None
+    timeline: Timeline | None = None
+    """Of a cell with faults on an md array."""
     commands: str = ""
     """The stored procedure as shell lines; empty if it is unreadable."""
     again: str = ""

@@ -16,7 +16,9 @@ from lab.report.charts.cells import cell_charts, shown_cells
 from lab.report.charts.key_claims import answer_chart
 from lab.report.charts.latency import latency_charts
 from lab.report.charts.render import Chart, svg
+from lab.report.charts.timeline import timelines
 from lab.report.charts.values import value_charts
+from lab.report.content.fault_rows import faults_table
 from lab.report.content.figures import INSIDE, MARKS, axes_text, claim_text, clock_words, systems_of
 from lab.report.content.page_data import Page, PageCell
 from lab.report.content.reliability import caveats, reliability
@@ -67,6 +69,10 @@ def run_page(page: Page, *, index: str = "", stamp: str = "") -> str:
         source=_source(page),
         claims=[*_claims(shown, page.claims)],
         tests=tests_table(page) if tests else None,
+        timelines=[
+            {"chart": drawn([chart])[0], "table": faults_table(page, cell)}
+            for cell, chart in timelines(page)
+        ],
         charts=drawn((*value_charts(page), *latency_charts(page))),
         cell_charts=drawn(cell_charts(page)),
         note=BYTES + (f" {SPEED}" if series.rows else ""),
@@ -92,8 +98,9 @@ def run_page(page: Page, *, index: str = "", stamp: str = "") -> str:
 
 
 def charts_of(page: Page) -> tuple[Chart, ...]:
-    """Return every chart of a run: the answer's, values, latency percentiles, then single cells."""
-    return (*_first(page), *value_charts(page), *latency_charts(page), *cell_charts(page))
+    """Return every chart of a run: the answer's, timelines, values, latencies, single cells."""
+    timed = (chart for _, chart in timelines(page))
+    return (*_first(page), *timed, *value_charts(page), *latency_charts(page), *cell_charts(page))
 
 
 def _first(page: Page) -> tuple[Chart, ...]:
