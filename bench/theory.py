@@ -1,7 +1,8 @@
 """Theory against measurement: draw cells by a seed, run them, and write docs/theory.md.
 
   python -m bench.theory draw DIRECTORY [--seed N]   scenario files, as many as the table needs
-  python -m bench.theory run DIRECTORY               those without a finished run there
+  python -m bench.theory run DIRECTORY               those without a finished run there; --clock and
+                                                     --set as of bench.claims
   python -m bench.theory table DIRECTORY             the table, from the runs there
 
 Draws that theory does not cover are repeated and counted.
@@ -10,6 +11,7 @@ Draws that theory does not cover are repeated and counted.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ from bench.stored import ROOT, arguments, finished, run_missing
 from lab.analysis.predict import predictions, silences
 from lab.compile.scenario.compiler import compile_scenario
 from lab.core.errors import InputError
+from lab.model.scenario.guest import Clock
 from lab.results.documents import result_of
 from lab.results.explain import explanation_of_run
 
@@ -31,9 +34,13 @@ KIB, MIB = 1024, 1024**2
 SECONDS = 5.0
 """Seconds that each sequential workload should take."""
 
+NUMBER = re.compile(r"\d+(\.\d+)?")
 SHORTEST, LONGEST = 2, 12
 WHOLE = 6
 """MiB: a multiple of every drawn block size."""
+
+DISPLAYED = 0.005
+"""Least error beyond theory's doubt that is counted."""
 
 KERNEL = "6.1"
 """That of the drawn scenarios' image, Debian 12."""
@@ -132,7 +139,7 @@ def draw(directory: Path, seed: int, counts: dict[str, int]) -> None:
             if kind == "sequential":
                 fit(path, document)
             if reason := refused(path):
-                redrawn[kind][reason] += 1
+                redrawn[kind][NUMBER.sub("N", reason)] += 1
                 path.unlink()
             else:
                 number += 1
@@ -204,12 +211,14 @@ def figures(directory: Path, kind: str) -> Iterator[dict[str, Any]]:
                     continue
                 predicted, measured = each.expected[metric], each.measured[metric]
                 errors = [abs(m.error) for m in each.members if m.error is not None]
+                doubts = {(p.workload, p.metric): p.doubt for p in result.predictions}
                 yield {
                     "what": _what(cells[explained.id], each.workload),
                     "workload": each.workload,
                     "predicted": f"{predicted / scale:.4g}{unit}",
                     "measured": f"{measured / scale:.4g}{unit}",
                     "error": measured / predicted - 1,
+                    "doubt": doubts.get((each.workload, metric), 0.0),
                     "members": max(errors) if errors and kind == "sequential" else None,
                     "contended": any(not check.passed for check in result.checks),
                 }
@@ -235,6 +244,18 @@ def _what(cell: Any, workload: str) -> str:
     return ", ".join(words)
 
 
+def _guests(directory: Path) -> str:
+    """Return how the cells ran."""
+    counted: Counter[str] = Counter()
+    for run in finished([directory]).values():
+        for stored in run.load_run().cells:
+            guest = stored.cell.guest
+            counted[
+                "in real time" if guest.clock is Clock.REAL else f"in virtual time, {guest.engine}"
+            ] += 1
+    return "Cells: " + ", ".join(f"{n} {how}" for how, n in sorted(counted.items())) + "."
+
+
 def page(directory: Path) -> str:
     """Return the whole document."""
     lines = [
@@ -243,7 +264,9 @@ def page(directory: Path) -> str:
         "Made by `python -m bench.theory table` from stored runs. A seed selects random "
         "cells. A cell without a prediction is replaced by another one (counts below). Error is "
         "measured / predicted - 1. *Members*: the largest difference of a disk's bytes, as counted "
-        "by the guest's `/proc/diskstats`, from theory's.",
+        "by the guest's `/proc/diskstats`, from theory's. *Doubt*: what theory says of itself.",
+        "",
+        _guests(directory),
         "",
     ]
     for kind in KINDS:
@@ -259,14 +282,17 @@ def page(directory: Path) -> str:
         ]
         if members:
             lines.append(f"Members' bytes: median {median(members):.2%}, worst {max(members):.2%}.")
-        lines += ["", "| cell | workload | predicted | measured | error | members |"]
-        lines.append("|---|---|---|---|---|---|")
+        beyond = sum(abs(f["error"]) > f["doubt"] + DISPLAYED for f in found)
+        lines.append(f"{beyond} errors exceed theory's doubt by more than {DISPLAYED:.1%}.")
+        lines += ["", "| cell | workload | predicted | measured | error | doubt | members |"]
+        lines.append("|---|---|---|---|---|---|---|")
         for f in found:
             said = "" if f["members"] is None else f"{f['members']:.2%}"
+            doubt = f"±{f['doubt']:.1%}" if f["doubt"] else ""
             mark = " (contended)" if f["contended"] else ""
             lines.append(
                 f"| {f['what']}{mark} | {f['workload']} | {f['predicted']} | {f['measured']} |"
-                f" {f['error']:+.2%} | {said} |"
+                f" {f['error']:+.2%} | {doubt} | {said} |"
             )
         lines.append("")
     for path in sorted(directory.glob("redrawn-*.json")):
@@ -280,15 +306,16 @@ def page(directory: Path) -> str:
 def main() -> int:
     """Run the command line; return the exit status."""
     parser = arguments(__doc__, "draw")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sequential", type=int, default=16, help="draw: files of four cells each")
     parser.add_argument("--random", type=int, default=12, help="draw: files of two cells each")
     given = parser.parse_args()
     directory = given.directory.absolute()
     if given.command == "draw":
-        draw(directory, given.seed, {"sequential": given.sequential, "random": given.random})
+        seed = 1 if given.seed is None else given.seed
+        draw(directory, seed, {"sequential": given.sequential, "random": given.random})
     elif given.command == "run":
-        return run_missing(directory, scenarios(directory), given.jobs)
+        files = scenarios(directory)
+        return run_missing(directory, files, given.jobs, clock=given.clock, settings=given.set)
     else:
         out = given.out or ROOT / "docs" / "theory.md"
         out.write_text(page(directory), encoding="utf-8")

@@ -268,3 +268,12 @@ def test_what_was_not_measured_whole_is_said(document: Document) -> None:
     assert "lab-warm, round 1: not finished: right-asymmetric-5" in page
     assert "up-warm, round 1, was not measured: it broke" in page
     assert "at most 50 %" in page
+
+
+@pytest.mark.parametrize("name", ["claims", "engines", "hardware", "run", "theory"])
+def test_each_command_has_a_help(name: str) -> None:
+    """An option that is defined twice would end it with a traceback."""
+    words = [sys.executable, "-m", f"bench.{name}", "--help"]
+    found = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("usage: ")
