@@ -82,6 +82,23 @@ def test_a_limit_on_operations_is_met_page_by_page(tmp_path: Path) -> None:
     assert value == pytest.approx(4096 * 100, rel=0.05)
 
 
+def test_a_burst_is_measured_for_as_long_as_a_limit(tmp_path: Path) -> None:
+    """A probe of 0.3 s would measure the guest as much as the disk."""
+    burst = "total_operations_per_second_max: 1000, total_operations_per_second_max_seconds: 60"
+    found = wish(tmp_path, f"disks.throttle={{total_operations_per_second: 100, {burst}}}")
+    assert {p.workload.parameters["count"] for p in found.probes} == {3000}
+    expected = [p.value for p in found.expected()]
+    assert expected == pytest.approx([4096 * 1000] * 2, rel=0.05)
+    short = burst.replace("60", "1")
+    found = wish(tmp_path, f"disks.throttle={{total_operations_per_second: 100, {short}}}")
+    assert {p.workload.parameters["count"] for p in found.probes} == {1200}
+    small = (
+        f"disks={{count: 4, size: 4MiB, throttle: {{total_operations_per_second: 100, {burst}}}}}"
+    )
+    found = wish(tmp_path, small, "array.component_size=1MiB")
+    assert {p.workload.parameters["count"] for p in found.probes} == {300}
+
+
 def test_disks_that_promise_nothing_are_not_measured(tmp_path: Path) -> None:
     for sets in (("disks.model=none", "disks.throttle={}"), ("disks.throttle={}",)):
         assert calibration.wanted([cell(tmp_path, *sets)], PLACES) == ([], [])

@@ -17,7 +17,7 @@ from typing_extensions import override
 from lab.core.units import format_size
 from lab.model.execution.procedure import Step
 from lab.model.plugin import DiskModel, Probe, Problem
-from lab.model.scenario.document import Disk, Throttle, Workload
+from lab.model.scenario.document import Disk, Throttle, ThrottleLimit, Workload
 from lab.plugins.disks._drives import as_text, create_file, drive_element, drive_problems
 
 LARGEST_VALUE: Final = 10**15
@@ -145,18 +145,26 @@ def _burst_problems(limits: dict[str, int], direction: str, unit: str) -> Iterab
         )
 
 
+def _passes(limit: ThrottleLimit) -> int:
+    """Return the bytes or operations that a limit lets pass in `PROBE_SECONDS`, about."""
+    burst = min(limit.seconds or 1, PROBE_SECONDS) if limit.burst else 0.0
+    return int((limit.burst or 0) * burst + limit.average * (PROBE_SECONDS - burst))
+
+
 def _streams(disk: Disk, way: str) -> Iterable[Probe]:
     """Yield probes with sequential dd without the page cache: large blocks for limits in bytes,
     pages for operations."""
     blocks = (("bytes", 256 * 1024, 1), ("operations", 4096, 4096))
     for unit, block, weight in blocks:
         limits = [
-            limit.average * weight
+            limit
             for limit in disk.throttle.limits()
             if limit.unit == unit and limit.direction in ("total", way)
         ]
-        rate = min(limits, default=0)
-        count = int(rate * PROBE_SECONDS) // block
+        passed = weight * min(map(_passes, limits), default=0)
+        if passed > disk.size:
+            passed = int(weight * PROBE_SECONDS * min(limit.average for limit in limits))
+        count = passed // block
         if not count or count * block > disk.size:
             continue
         target = {"of": "{target}", "if": "/dev/zero", "oflag": "direct"}
