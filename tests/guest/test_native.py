@@ -5,9 +5,16 @@ The control is the same kernel with the host's clock.
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
+from typing import Any, Final
 
 import pytest
 
@@ -18,7 +25,7 @@ from lab.host.images.virtual_time import native_guest_of, root_disk
 from lab.model.execution.job import SealedKit
 from lab.model.scenario.guest import Clock, Engine, Guest
 
-from .conftest import Home
+from .conftest import LAB, Home
 
 pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.timeout(7200)]  # builds a kernel
 
@@ -106,3 +113,113 @@ def test_nothing_of_the_host_gets_in_and_the_test_would_see_it(tmp_path: Path) -
     late = "time-travel=inf-cpu"
     hosts = [region_after(kit, tmp_path / f"host{n}", but=[late]) for n in range(2)]
     assert hosts[0][1] != hosts[1][1]
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Keep the host's processors busy."""
+    with ExitStack() as ends:
+        for _ in range(processes):
+            loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            ends.callback(loop.wait)
+            ends.callback(loop.kill)
+        yield
+
+
+NATIVELY: Final = ("--clock", "virtual", "--set", "guest.engine=native")
+
+
+def run_of(home: Home, scenario: str, *words: str) -> Any:
+    return home.json("run", "scenario", scenario, *NATIVELY, "--fresh", *words, timeout=1800)
+
+
+def digests_of(result: Any) -> dict[str, tuple[str, str]]:
+    """Return digests of inputs and results by cell."""
+    assert {cell["outcome"] for cell in result["cells"]} == {"done"}
+    return {
+        cell["id"]: (cell["digest"]["inputs"], cell["digest"]["results"])
+        for cell in result["cells"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        ("raid5-parity-last", ["--set", "array.layout=parity-last", "--set", "disks.count=5"]),
+        ("faults-modelled", []),
+        ("reshape", ["--set", "matrix={}"]),
+    ],
+)
+@pytest.mark.usefixtures("image")
+def test_ten_runs_have_one_digest_and_another_seed_has_another(
+    lab_home: Home, scenario: str, words: Sequence[str]
+) -> None:
+    runs = []
+    for number in range(10):
+        with busy(4 if number % 2 else 0):
+            runs.append(digests_of(run_of(lab_home, scenario, *words)))
+    assert all(run == runs[0] for run in runs)
+    other = digests_of(run_of(lab_home, scenario, *words, "--seed", "2"))
+    assert all(other[cell][1] != found[1] for cell, found in runs[0].items() if cell in other)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.usefixtures("image")
+def test_another_user_home_and_checkout_have_the_same_digest(
+    lab_home: Home, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The other user's home has a copy of the kit, as an imported one would be."""
+    mine = digests_of(run_of(lab_home, "raid5-parity-last"))
+    place = Path("/var/tmp/lab-native-user")
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        root = Path(__file__).resolve().parents[2]
+        tracked = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True
+        ).stdout.split("\0")
+        for name in filter(None, tracked):
+            if (root / name).is_file():
+                (place / "checkout" / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(root / name, place / "checkout" / name)
+        # Copies of sparse files, which would be whole with shutil.
+        for name in ("data/images/debian-12-*", "cache/sealed/[bni]*-*"):
+            (place / "home" / name).parent.mkdir(parents=True, exist_ok=True)
+            for source in sorted(lab_home.path.glob(name)):
+                words = ["cp", "-rL", "--sparse=always", source, (place / "home" / name).parent]
+                subprocess.run(words, check=True)
+        subprocess.run(["chown", "-R", "65534:65534", place], check=True)
+        user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        found = subprocess.run(
+            [*user, *LAB, "run", "scenario", "raid5-parity-last", *NATIVELY, "--fresh", "--json"],
+            cwd=place / "checkout",
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(place),
+                "LAB_HOME": str(place / "home"),
+                "PYTHONPATH": str(place / "checkout"),
+                "LANG": "de_DE.UTF-8",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1800,
+        )
+        assert found.returncode in (0, 1), found.stderr
+        assert digests_of(json.loads(found.stdout)) == mine
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.mark.usefixtures("image")
+def test_the_twelve_cells_are_as_fast_as_theory_says(lab_home: Home) -> None:
+    cells = run_of(lab_home, str(Path(__file__).parents[2] / "bench/layouts.yaml"))["cells"]
+    errors = []
+    for cell in cells:
+        measured = {(m["workload"], m["metric"]): m["median"] for m in cell["measurements"]}
+        for predicted in cell["predictions"]:
+            if predicted["metric"] == "seconds":
+                value = measured[predicted["workload"], "seconds"]
+                errors.append(abs(value / predicted["value"] - 1))
+    assert len(errors) == 24
+    assert median(errors) <= 0.001
+    assert max(errors) <= 0.005
