@@ -32,6 +32,13 @@ def test_a_bit_is_set_once_and_again_after_two_looks() -> None:
     assert state.sets == 2
 
 
+@pytest.mark.parametrize(("sector", "size"), [(512, 512), (4096, 4096)])
+def test_the_last_page_is_cut_to_logical_blocks(sector: int, size: int) -> None:
+    state = BitmapState(Bitmap(chunk=64 * MIB, sector=sector), RAID5)
+    state.start(0.0, 0, 4096)
+    assert state.take_dirty() == [size]
+
+
 @pytest.mark.parametrize(
     ("level", "members", "offset", "same"),
     [

@@ -24,7 +24,7 @@ from lab.model.execution.procedure import (
     WipeDisk,
 )
 from lab.model.plugin import Standing
-from lab.model.scenario.document import SERVED, CacheMode, Cell, Disk
+from lab.model.scenario.document import SERVED, CacheMode, Cell, Disk, Sectors
 from lab.model.scenario.guest import Guest
 from lab.plugins import catalog
 from lab.plugins.disks._drives import control_path, guest_path
@@ -267,6 +267,13 @@ def _read_back(
     for serial, disk in disks:
         expect[f"{serial}.bytes"] = str(disk.size)
         expect[f"{serial}.scheduler"] = disk.scheduler
+        if disk.sectors is not Sectors.NATIVE_512:
+            device = f"$(basename $(readlink -f {guest_path(disk, serial)}))"
+            sizes = {"logical": disk.sectors.logical, "physical": disk.sectors.physical}
+            for name, size in sizes.items():
+                file = f"/sys/block/{device}/queue/{name}_block_size"
+                lines.append(f'echo "{serial}.{name}_block_size=$(cat {file})"')
+                expect[f"{serial}.{name}_block_size"] = str(size)
     for (serial, disk), path in zip(disks, paths, strict=True):
         rotational = catalog.disk_model(disk.model).rotational(disk)
         if rotational is None:

@@ -12,6 +12,7 @@ from lab.compile.guest.real_disks import real_problems
 from lab.compile.guest.suite_steps import needs_disks, suite_problems, takes_all_disks
 from lab.compile.scenario.expand import Point
 from lab.core.errors import InputError
+from lab.core.units import format_size
 from lab.core.yaml import Document, dotted
 from lab.model.plugin import Problem, Reaching
 from lab.model.scenario.document import Array, Cell, Disk, Workload
@@ -145,6 +146,25 @@ def _reach_problems(
             )
 
 
+def _sector_problems(
+    workloads: tuple[Workload, ...], filesystem: Filesystem | None, disks: tuple[Disk, ...]
+) -> _Found:
+    """Yield a problem for each workload with direct I/O that is no multiple of the largest logical
+    block size, which an array has too (``block/blk-settings.c: blk_stack_limits``)."""
+    logical = max((d.sectors.logical for d in disks if d.count), default=512)
+    if filesystem is not None or logical == 512:
+        return
+    for index, workload in enumerate(workloads):
+        stream = catalog.workload(workload.tool).stream(catalog.parameters_of(workload))
+        if stream is not None and (stream.block % logical or stream.offset % logical):
+            wrong = stream.block if stream.block % logical else stream.offset
+            message = (
+                f"'{workload.name}' has direct I/O of {wrong} bytes, and the disks' logical blocks "
+                f"have {logical}: give a multiple of {format_size(logical)}"
+            )
+            yield ("workloads", index), Problem(key="bs", message=message)
+
+
 def _filesystem_problems(filesystem: Filesystem | None, array: Array | None) -> _Found:
     """Yield a problem if this kind of array cannot make the file system."""
     if filesystem is None:
@@ -183,6 +203,7 @@ _CHECKS: Final[tuple[tuple[Any, ...], ...]] = (
     (_sum_problems, "disks"),
     (_workload_problems, "workloads", "array", "filesystem", "disks"),
     (_reach_problems, "workloads", "array", "filesystem", "disks", "faults"),
+    (_sector_problems, "workloads", "filesystem", "disks"),
     (_memory_problems, "guest", "array", "disks", "workloads"),
 )
 """Checks with the sections that they read."""

@@ -20,7 +20,6 @@ from lab.md.theory.paths import Admit, Cutting, Extent, Path, Work
 PAGE = 4096
 SUPERBLOCK = 256
 """Bytes of the bitmap's superblock, before the bits on the first page."""
-SECTOR = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +32,8 @@ class Bitmap:
     """Seconds between the daemon's scans for bits to clear."""
     looked: float = 0.0
     """Seconds from the daemon's last scan to the start of the load."""
+    sector: int = 512
+    """Logical block size of the members, in bytes."""
     whole_rows: bool | None = None
     """Whether a write to RAID 4, 5 or 6 marks whole rows of chunks; ``None``: unknown."""
 
@@ -88,10 +89,10 @@ class BitmapState:
         return sizes
 
     def _page_size(self, page: int) -> int:
-        """Return the bytes written for a page; the last one is cut to sectors
+        """Return the bytes written for a page; the last one is cut to logical blocks
         (``write_sb_page``)."""
-        rest = self._size - page * PAGE
-        return PAGE if rest >= PAGE else -(-rest // SECTOR) * SECTOR
+        rest, sector = self._size - page * PAGE, self._bitmap.sector
+        return PAGE if rest >= PAGE else -(-rest // sector) * sector
 
     def _clean(self, region: int, now: float) -> bool:
         left = self._left.get(region)

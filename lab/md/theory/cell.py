@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -318,7 +318,9 @@ def setting_of(
         reads_only = only_reads(work)
         _check_array(array, geometry, reads_only=reads_only)
         rules = _rules(array)
-        bitmap = None if reads_only else _bitmap(array, geometry, marks_whole_rows(kernel))
+        bitmap = None
+        if not reads_only:
+            bitmap = _bitmap(array, geometry, marks_whole_rows(kernel), members)
     for disk in members:
         if disk.device is not None:
             raise UnknownError("theory has no rules for real disks")
@@ -384,15 +386,27 @@ def _check_array(array: Array, geometry: Geometry, *, reads_only: bool) -> None:
         raise UnknownError("with write-behind a write ends before every copy is written")
 
 
-def _bitmap(array: Array, geometry: Geometry, whole_rows: bool | None) -> Bitmap | None:
+def _bitmap(
+    array: Array, geometry: Geometry, whole_rows: bool | None, members: Sequence[Disk]
+) -> Bitmap | None:
     """An internal one; an external one is on a disk without a limit, and costs nothing."""
     if array.bitmap != "internal":
         return None
+    sectors = {disk.sectors.logical for disk in members}
+    if len(sectors) > 1:
+        raise UnknownError(
+            "members with different logical block sizes write bitmaps of different sizes"
+        )
     try:
         base = float(array.sysfs.get("bitmap/time_base", Bitmap(chunk=PAGE).time_base))
     except ValueError:
         raise UnknownError("the bitmap's time_base is not a number") from None
-    return Bitmap(chunk=geometry.bitmap_chunk, time_base=base, whole_rows=whole_rows)
+    return Bitmap(
+        chunk=geometry.bitmap_chunk,
+        time_base=base,
+        sector=max(sectors, default=512),
+        whole_rows=whole_rows,
+    )
 
 
 def _rules(array: Array) -> StripeRules:

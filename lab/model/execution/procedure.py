@@ -745,6 +745,10 @@ class SealedDisk(Model):
     """The kernel reads its partition table when the disk appears."""
     group: int = 0
     """Disks with the same number share their limits; 0: the disk has its own."""
+    logical: int = Field(default=512, exclude_if=lambda size: size == 512)
+    """Logical block size in bytes."""
+    physical: int = Field(default=512, exclude_if=lambda size: size == 512)
+    """Physical block size in bytes."""
     operation_size: int = 0
     limits: dict[str, DiskLimit] = {}
     """By names such as ``bytes_total`` and ``operations_write``."""

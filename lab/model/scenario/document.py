@@ -57,6 +57,27 @@ class DiskBus(StrEnum):
     """The lab's driver, for every disk of a guest with virtual time and for no other."""
 
 
+class Sectors(StrEnum):
+    """Logical and physical block size of a disk, as manufacturers name them."""
+
+    NATIVE_512 = "512n"
+    """Both 512 bytes."""
+    EMULATED_512 = "512e"
+    """512 bytes on physical blocks of 4 KiB."""
+    NATIVE_4K = "4Kn"
+    """Both 4 KiB."""
+
+    @property
+    def logical(self) -> int:
+        """Bytes of the smallest request, and what requests are multiples of."""
+        return 4096 if self is Sectors.NATIVE_4K else 512
+
+    @property
+    def physical(self) -> int:
+        """Bytes that the disk writes at once."""
+        return 512 if self is Sectors.NATIVE_512 else 4096
+
+
 class CacheMode(StrEnum):
     """QEMU's modes of the host's page cache, ``qemu-system(1)`` under ``cache=``."""
 
@@ -204,6 +225,9 @@ class Disk(Stable):
     """How QEMU passes requests to the host; ``native`` needs ``cache: none`` or ``directsync``."""
     lazy_refcounts: bool = False
     """qcow2 only: delay updates of reference counts, ``qemu-img(1)``."""
+    sectors: Sectors = Sectors.NATIVE_512
+    """Block sizes that the guest sees: ``512n``, ``512e`` or ``4Kn``. A disk of ``512e`` is as fast
+    as one of ``512n``: no read-modify-write of physical blocks is modelled."""
     scheduler: Literal["none", "mq-deadline", "bfq", "kyber"] = "none"
     """The guest's I/O scheduler for this disk; ``none`` passes md's requests on unchanged."""
     model: str = "throttle"

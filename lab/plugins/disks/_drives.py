@@ -20,6 +20,7 @@ from lab.model.scenario.document import (
     Disk,
     DiskBus,
     DiskFormat,
+    Sectors,
     Throttle,
 )
 from lab.model.scenario.drive import (
@@ -71,6 +72,8 @@ def drive_problems(disk: Disk) -> Iterable[Problem]:
             message=f"only qcow2 has reference counts, and format is {disk.format}: set format to "
             "qcow2, or lazy_refcounts to false",
         )
+    if disk.device is not None and disk.sectors is not Sectors.NATIVE_512:
+        yield Problem(key="sectors", message="a real disk has block sizes of its own: remove it")
     for name, given in (
         ("hdd", disk.hdd != HddParameters()),
         ("ssd", disk.ssd != SsdParameters()),
@@ -198,6 +201,13 @@ def drive_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Eleme
     # The guest's own two disks, root and seed, are vda and vdb.
     name = target_name("vd", index + 2) if virtio else target_name("sd", index)
     ET.SubElement(element, "target", dev=name, bus=disk.bus)
+    if disk.sectors is not Sectors.NATIVE_512:
+        ET.SubElement(
+            element,
+            "blockio",
+            logical_block_size=str(disk.sectors.logical),
+            physical_block_size=str(disk.sectors.physical),
+        )
     ET.SubElement(element, "serial").text = serial
     if virtio:
         bridge, slot = divmod(index - 1, _SLOTS)

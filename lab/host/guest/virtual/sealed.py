@@ -653,6 +653,8 @@ def disk_of(disk: SealedDisk) -> region.Disk:
         | (region.WRITE_BACK if disk.write_back else 0)
         | (region.PARTITIONS if disk.partitions else 0),
         group=disk.group,
+        logical=disk.logical,
+        physical=disk.physical,
         op_size=disk.operation_size,
         limits={
             name: region.Limit(limit.average, limit.burst, limit.seconds)
