@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import product
+from statistics import median
 from typing import Final
 
 from lab.compile.cell.fault_times import before, begun, cut_short
@@ -20,7 +22,7 @@ from lab.core.errors import ToolError
 from lab.core.steady_state import RANGE, SLOPE, Window
 from lab.core.units import KIB
 from lab.model.execution.procedure import UNREST
-from lab.model.plugin import InRounds, Keeper, Sampled, Trace, Traced
+from lab.model.plugin import Distributed, InRounds, Keeper, Sampled, Trace, Traced
 from lab.model.result.document import MemberCounters
 from lab.model.result.measurement import (
     AT_REST,
@@ -32,6 +34,7 @@ from lab.model.result.measurement import (
     THROUGHPUT,
     UNCONTENDED,
     Check,
+    Latencies,
     Measurement,
     Metric,
     MetricKind,
@@ -344,6 +347,34 @@ def series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
                 )
                 for (direction, unit), trace in traces.items()
             ]
+    return tuple(found)
+
+
+def latencies(cell: Cell, raws: Sequence[Mapping[str, str]]) -> tuple[Latencies, ...]:
+    """Return how the latencies of each workload are distributed, where its tool says so; skip
+    unreadable ones. ``raws``: the cell's raw output, with ``trials: auto`` one of each trial."""
+    found: list[Latencies] = []
+    for number, workload in enumerate(cell.workloads):
+        tool = catalog.workload(workload.tool)
+        if not isinstance(tool, Distributed):
+            continue
+        trials: dict[str, list[Mapping[float, float]]] = {}
+        for raw, trial in product(raws, range(1, cell.trials + 1)):
+            parameters = catalog.parameters_of(of_trial(cell, trial).workloads[number])
+            with suppress(ToolError, ArithmeticError, LookupError, TypeError, ValueError):
+                own = tool.latencies(parameters, outputs_of(raw, f"{workload.name}.{trial}"))
+                for direction, values in own.items():
+                    trials.setdefault(direction, []).append(values)
+        for direction, each in trials.items():
+            percents = sorted(set(each[0]).intersection(*each[1:]))
+            found.append(
+                Latencies(
+                    workload=workload.name,
+                    direction=direction,
+                    percents=tuple(percents),
+                    seconds=tuple(median(own[p] for own in each) for p in percents),
+                )
+            )
     return tuple(found)
 
 

@@ -163,6 +163,15 @@ class Traced(Protocol):
 
 
 @runtime_checkable
+class Distributed(Protocol):
+    """A workload tool that reports how its requests' latencies are distributed."""
+
+    def latencies(self, parameters: Any, outputs: Outputs) -> Mapping[str, Mapping[float, float]]:
+        """Return completion latencies in seconds by percent of requests, by direction;
+        ``ToolError`` as in ``parse``."""
+
+
+@runtime_checkable
 class Sampled(Protocol):
     """A workload tool with metrics that need a number of requests."""
 

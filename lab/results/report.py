@@ -16,7 +16,7 @@ from lab.core.units import format_seconds, shortened
 from lab.host.system import files
 from lab.model.result.document import CellResult, Outcome
 from lab.model.result.explanation import CellExplanation, Explanation
-from lab.model.result.measurement import Check, Series
+from lab.model.result.measurement import Check, Latencies, Series
 from lab.model.result.timeline import Timeline
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
@@ -121,6 +121,7 @@ def _cell(
             for number, (seed, own) in enumerate(zip(seeds, raws, strict=True), 1)
             for one in _series(seed.cell, own)
         ),
+        latencies=_latencies(stored.cell, raws),
         sync=measure.sync_seen(stored.cell, raw),
         timeline=_timeline(stored.cell, raw, result.checks),
         commands=cell_script(procedure) if procedure else "",
@@ -142,6 +143,13 @@ def _explained(store: RunStore) -> tuple[CellExplanation, ...]:
 def _series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
     try:
         return measure.series(cell, raw)
+    except catalog.MissingPluginError:
+        return ()
+
+
+def _latencies(cell: Cell, raws: Sequence[Mapping[str, str]]) -> tuple[Latencies, ...]:
+    try:
+        return measure.latencies(cell, raws)
     except catalog.MissingPluginError:
         return ()
 

@@ -43,6 +43,7 @@ from lab.report.html.page import charts_of
 from lab.results.report import page_of
 from tests import runs
 from tests.fakes import stored_run
+from tests.kept import unpacked
 
 Pages = dict[str, Page]
 GOLDEN = Path(__file__).parents[1] / "golden" / "workloads" / "fio" / "mixed-log"
@@ -444,19 +445,44 @@ def test_nothing_seen_of_a_resync_is_no_words() -> None:
     assert "check" in sync_words(SyncSeen(action="check", before=0.1, after=0.2))
 
 
-def test_latency_percentiles_are_a_line_for_each_cell(pages: Pages) -> None:
-    [chart] = latency_charts(pages["bitmap"])
-    found = values_of(chart)
-    cells = pages["bitmap"].result.cells
-    assert {v["x"] for v in found} == {"50", "95", "99", "max"}
-    assert [v["x"] for v in found if v["line"] == found[0]["line"]][-2:] == ["99", "max"]
-    assert len({v["line"] for v in found}) == len(cells)
-    layer = chart.spec["spec"]["layer"][-1]
-    assert layer["encoding"]["y"]["scale"]["type"] == "log"
-    assert layer["encoding"]["x"]["sort"] == ["50", "95", "99", "max"]
-    [median] = {v["y"] for v in found if v["x"] == "50"}
-    assert (median, chart.subtitle) == (
-        0.002,
-        "completion latency, s (lower is better), logarithmic",
-    )
+def test_latencies_of_all_cells_are_in_one_panel(tmp_path: Path) -> None:
+    charts = latency_charts(page_of(unpacked("bitmap-random-write", tmp_path)))
+    titles = ["write, latency of requests", "write_alone, latency of requests"]
+    assert [c.title for c in charts] == titles
+    [run] = tmp_path.iterdir()
+    reports = [json.loads(p.read_text()) for p in run.glob("cells/*/raw/write.1.stdout.txt")]
+    sides = [report["jobs"][0]["write"]["clat_ns"] for report in reports]
+    expected = {
+        *((float(p), round(v / 1e9, 9)) for side in sides for p, v in side["percentile"].items()),
+        *((100.0, round(side["max"] / 1e9, 9)) for side in sides),
+    }
+    found = charts[0].spec["data"]["values"]
+    assert {(v["y"], round(v["x"], 9)) for v in found} == expected
+    assert len(found) == 18 * len(sides)
+    names = {v["line"] for v in found}
+    assert len(names) == len(sides) == 3
+    assert "8 disks, no bitmap: p50 1.18 s, p99 2.94 s" in names
+    assert "2.94 s" in svg(charts[0])
+
+
+def test_equal_latencies_are_one_line_and_far_apart_ones_need_a_logarithm(pages: Pages) -> None:
+    page = pages["bitmap"]
+    [chart] = latency_charts(page)
+    assert len({v["line"] for v in chart.spec["data"]["values"]}) == 1
+    cell = page.cells[0]
+    [own] = cell.latencies
+
+    def changed(longest: float) -> Chart:
+        other = own.model_copy(update={"seconds": tuple(min(t, longest) for t in own.seconds)})
+        first = cell.model_copy(update={"latencies": (other,)})
+        [found] = latency_charts(page.model_copy(update={"cells": (first,)}))
+        return found
+
+    median = dict(zip(own.percents, own.seconds, strict=True))[50]
+    near, far = changed(25 * median), changed(99 * median)
+    for found in (near, far):
+        logarithmic = found is far
+        assert ("logarithmic" in found.subtitle) is logarithmic
+        scale = found.spec["layer"][1]["encoding"]["x"].get("scale", {})
+        assert (scale.get("type") == "log") is logarithmic
     assert latency_charts(pages["main"]) == ()  # dd knows no latencies

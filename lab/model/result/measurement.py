@@ -123,6 +123,20 @@ class Series(Model):
     values: tuple[float, ...]
 
 
+class Latencies(Model):
+    """How the completion latencies of a workload's requests are distributed: medians of its trials.
+
+    ``seconds`` has the latency that ``percents`` of the requests do not exceed; the last are 100
+    and the longest.
+    """
+
+    workload: str
+    direction: str
+    """read, write or trim."""
+    percents: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+
 class SyncSeen(Model):
     """A resync, recovery, reshape or check in a cell, from ``/proc/mdstat``."""
 

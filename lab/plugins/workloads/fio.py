@@ -329,6 +329,27 @@ class Fio(WorkloadTool):
         jobs = _jobs(p, outputs.stdout, outputs.stderr)
         return _window([_values(p.options, job, outputs.stderr) for job in jobs])
 
+    def latencies(self, p: FioParameters, outputs: Outputs) -> Mapping[str, Mapping[float, float]]:
+        """Return every percentile that fio printed, and the longest as 100; of rounds the median,
+        and the longest of all. A job file has none."""
+        if p.jobs or p.options.get("clat_percentiles", 1) == 0:
+            return {}
+        jobs = _jobs(p, outputs.stdout.partition(CUT)[0], outputs.stderr)
+        window = self.window(p, outputs)
+        found: dict[str, dict[float, list[float]]] = {}
+        for job in jobs[window.rounds] if window else jobs:
+            for direction, side in _sides(job).items():
+                own = found.setdefault(direction, {})
+                for name in side.get("clat_ns", {}).get("percentile", {}):
+                    value = _number(side, "clat_ns", "percentile", name) / 1e9
+                    own.setdefault(float(name), []).append(value)
+                own.setdefault(100.0, []).append(_number(side, "clat_ns", "max") / 1e9)
+        return {
+            direction: {p: max(v) if p == 100 else median(v) for p, v in sorted(own.items())}
+            for direction, own in found.items()
+            if len(own) > 1
+        }
+
     def series(self, p: FioParameters, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
         """Return bytes per second of all jobs from ``write_bw_log``, else operations per second
         from ``write_iops_log``; with rounds each round's operations per second."""

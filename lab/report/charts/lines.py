@@ -95,13 +95,11 @@ def line_chart(
     levels: Sequence[Level] = (),
     limits: Sequence[Limit] = (),
     shaded: str = "",
-    logarithmic: bool = False,
 ) -> dict[str, Any]:
     """Return the specification; ``x`` is the horizontal axis in Vega-Lite's form.
 
     The vertical axis has no title: the chart's subtitle names it once for all panels.
-    ``shaded``: meaning of the shaded background; empty: it is not shaded. ``logarithmic``: the
-    vertical axis, for values above 0.
+    ``shaded``: meaning of the shaded background; empty: it is not shaded.
     """
     names = list(dict.fromkeys(p.line for p in points))
     several = len(names) > 1
@@ -119,9 +117,6 @@ def line_chart(
         "scale": {"domain": [0, top], "nice": False},
         "axis": {"tickCount": 4 if several else 6},
     }
-    if logarithmic:
-        least = min(p.y if p.low is None else min(p.y, p.low) for p in points)
-        y["scale"] = {"type": "log", "domain": [least / 2, top * 2], "nice": False}
     at = {**x, "field": "x"}
     layers = [
         legend(_keys(points, levels, limits, shaded)),

@@ -9,7 +9,7 @@ from lab.compile.guest.seeds import draws
 from lab.core.base import Model
 from lab.model.result.document import CellClock, CellResult, Outcome, Result
 from lab.model.result.explanation import Explanation
-from lab.model.result.measurement import Series, SyncSeen
+from lab.model.result.measurement import Latencies, Series, SyncSeen
 from lab.model.result.timeline import Timeline
 from lab.model.scenario.claim import Claim, Verdict
 from lab.model.scenario.document import Cell, Source
@@ -55,6 +55,7 @@ class PageCell(Model):
     cell: Cell
     explanations: tuple[Explanation, ...] = ()
     series: tuple[Series, ...] = ()
+    latencies: tuple[Latencies, ...] = ()
     sync: SyncSeen | None = None
     timeline: Timeline | None = None
     """Of a cell with faults on an md array."""
