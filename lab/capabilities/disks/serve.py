@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from lab.core.errors import HostError, InputError
-from lab.core.units import KIB, MIB
+from lab.core.units import GIB, KIB, MIB
 from lab.core.wording import guess
 from lab.core.yaml import read_file, validate
 from lab.host.guest import servers
@@ -26,6 +26,11 @@ from lab.plugins.disks._drives import SERVER_THREADS, drive_limits, serve
 
 LOOPBACK: Final = "127.0.0.1"
 PAGE: Final = 4 * KIB
+MEMORY: Final = 2 * GIB
+"""Most bytes of requests in flight, and of threads' stacks. A client that follows the protocol has
+4 MiB in each request; nbdkit takes 64 MiB of any other, and keeps it for the next one."""
+_STACK: Final = 256 * KIB
+"""Of a thread; each connection has :data:`SERVER_THREADS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,7 @@ def prepared(
         where = ("--ipaddr", LOOPBACK, "--port", str(port))
         uri = f"nbd://{LOOPBACK}:{port}"
     argv = (
+        *("prlimit", f"--stack={_STACK}", f"--data={MEMORY + 2 * drive.write_cache}", "--"),
         *("nbdkit", "--foreground", "--log=stderr", "--newstyle"),
         *("--threads", str(SERVER_THREADS), *where, str(plugin)),
         *(f"file={data}", f"control={control}", *integers(drive, name).words()),

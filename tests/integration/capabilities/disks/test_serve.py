@@ -8,8 +8,10 @@ import random
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,6 +90,95 @@ def test_any_client_reads_and_writes_and_meets_faults(tmp_path: Path, cli: Cli) 
     assert not answers(at)
     assert not control.exists()
     assert not list((tmp_path / "h/state/served").iterdir())
+
+
+def handshaken(at: Path) -> socket.socket | None:
+    """Return a connection that may send requests; ``None``: the server refuses it."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(10)
+    try:
+        connection.connect(str(at))
+        connection.sendall(struct.pack(">I8sII", 3, b"IHAVEOPT", 1, 0))
+        ready = connection.recv(18, socket.MSG_WAITALL) and connection.recv(10, socket.MSG_WAITALL)
+    except OSError:
+        ready = b""
+    if ready:
+        return connection
+    connection.close()
+    return None
+
+
+def flood(connection: socket.socket) -> None:
+    """Send writes of the largest size that nbdkit accepts, as fast as it takes them."""
+    piece = bytes(1 << 20)
+    try:
+        for handle in range(64):
+            head = struct.pack(">IHHQQI", 0x25609513, 0, 1, handle, 0, 64 << 20)
+            connection.sendall(head)
+            for _ in range(64):
+                connection.sendall(piece)
+    except OSError:
+        pass
+
+
+def test_connections_that_stay_take_no_more_than_their_share(tmp_path: Path) -> None:
+    """Each has 64 threads. 3000 filled the server's files, and it logged that without end."""
+    with serving(tmp_path, "--size", "1GiB") as (at, process):
+        idle = [one for _ in range(200) if (one := handshaken(at)) is not None]
+        assert 16 <= len(idle) <= 64
+        assert len(list(Path(f"/proc/{process.pid}/task").iterdir())) < 64 * 65 + 10
+        assert len(list(Path(f"/proc/{process.pid}/fd").iterdir())) <= 66
+        idle.pop().close()
+        time.sleep(1)
+        client = Client(str(at))
+        assert client.read(0, 4096) == bytes(4096)
+        client.close()
+        for one in idle:
+            one.close()
+
+
+def test_requests_in_flight_take_bounded_memory(tmp_path: Path) -> None:
+    with serving(tmp_path, "--size", "1GiB") as (at, process):
+        found = [handshaken(at) for _ in range(3)]
+        threads = [threading.Thread(target=flood, args=(one,)) for one in found if one]
+        assert len(threads) == 3
+        for thread in threads:
+            thread.start()
+        most = 0
+        deadline = time.monotonic() + 8
+        while time.monotonic() < deadline:
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            most = max(most, int(status.partition("VmRSS:")[2].split()[0]) << 10)
+            time.sleep(0.05)
+        client = Client(str(at))  # others are served meanwhile
+        assert client.read(0, 4096) == bytes(4096)
+        client.close()
+        for one in found:
+            if one:
+                one.shutdown(socket.SHUT_RDWR)
+                one.close()
+        for thread in threads:
+            thread.join(20)
+        assert 64 * MIB < most < serve.MEMORY  # the first: a control, that the attack is one
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_it_ends_beside_clients_that_do_nothing(tmp_path: Path, ready: bool) -> None:
+    with serving(tmp_path, "--size", "1GiB") as (at, process):
+        client = Client(str(at))
+        client.write(0, b"x" * 4096)
+        idle = [handshaken(at) if ready else socket.socket(socket.AF_UNIX) for _ in range(5)]
+        for one in idle:
+            assert one
+            if not ready:
+                one.connect(str(at))
+        process.send_signal(signal.SIGINT)
+        process.wait(10)
+        assert not at.with_suffix(".control").exists()  # in order: the cache was written
+        for one in idle:
+            if one:
+                one.close()
+        client.close()
 
 
 @pytest.mark.slow  # real time: it needs a quiet host
