@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from typing_extensions import override
 
 from lab.core.errors import CommandError, LabError, last_lines
+from lab.core.printable import printable
 from lab.host.system import clock
 from lab.model.execution.procedure import Output
 from lab.run.guest_pool import PooledGuest
@@ -157,7 +158,7 @@ class LabGuest:
             lines = [str(ran) for ran in self._ran]
             if self._earlier:
                 lines.insert(self._earlier, "--- this test: ---")
-            found.append((f"lab guest {self.name}: last commands", "\n".join(lines)))
+            found.append((f"lab guest {self.name}: last commands", printable("\n".join(lines))))
         if self.given_back:
             return found
         alive = self.alive
@@ -176,7 +177,7 @@ class LabGuest:
             said = self._loan.visit.run("cat /proc/mdstat", MDSTAT_SECONDS)
         except LabError as error:
             return error.message
-        return said.stdout.rstrip() if said.status == 0 else ""
+        return printable(said.stdout.rstrip()) if said.status == 0 else ""
 
     @override
     def __repr__(self) -> str:

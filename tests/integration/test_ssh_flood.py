@@ -94,6 +94,9 @@ class Handle(paramiko.SFTPHandle):
     def read(self, offset, length):
         if mode == "stuck":
             time.sleep(600)
+        if mode == "slow":
+            time.sleep(0.3)
+            return b"x" * length
         return b"x" * (length if mode == "endless" else min(length, max(0, 100_000 - offset)))
 
 class Files(paramiko.SFTPServerInterface):
@@ -259,6 +262,21 @@ def test_a_copy_that_was_given_up_goes_on_in_no_thread(
         clock.wait_until(
             lambda: not list(tmp_path.iterdir()) or None, timeout=10, reason="the copy to end"
         )
+
+
+def test_a_piece_now_and_then_is_no_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "COPY_SECONDS", 2.0)
+    with connected("slow") as guest, pytest.raises(GuestError, match="gave up after 2 s"):
+        guest.get("/file", tmp_path / "file")
+    monkeypatch.setattr(shell, "COPY_STEP", 1)
+    monkeypatch.setattr(shell, "COPY_LONGEST", 4.0)
+    with connected("slow") as guest, pytest.raises(LimitError, match="more than 4 seconds"):
+        guest.get("/file", tmp_path / "second")  # the control: twice as long as the other limit
+    clock.wait_until(
+        lambda: not list(tmp_path.iterdir()) or None, timeout=10, reason="the copies to end"
+    )
 
 
 def test_without_the_limits_the_guest_decides_about_the_memory(

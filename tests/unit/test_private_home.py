@@ -89,7 +89,16 @@ def test_a_home_in_a_strangers_directory_is_refused(
     os.chown(home, STRANGER, -1)
     paths._check_way.cache_clear()
     refused(f"'{home}' belongs to the user with number {STRANGER}, who could replace")
-    monkeypatch.setenv("CI", "true")  # nobody else is on that machine
+    monkeypatch.setattr(paths, "_CONTAINERS", ())
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("RUNNER_ENVIRONMENT", raising=False)
+    monkeypatch.setenv("CI", "true")  # on a runner of one's own, with other users
+    refused("who could replace")
+    monkeypatch.setenv("RUNNER_ENVIRONMENT", "github-hosted")  # nobody else is on that machine
+    assert paths.plugins()
+    monkeypatch.setenv("RUNNER_ENVIRONMENT", "self-hosted")
+    refused("who could replace")
+    monkeypatch.setattr(paths, "_CONTAINERS", (str(home),))
     assert paths.plugins()
 
 

@@ -77,14 +77,14 @@ def test_the_summary_has_one_value_of_each_workload(run: RunStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", [*MARKUP, *TERMINAL, "[a](https://x.example)", "`x`", "@all", "#1"]
+    "word", [*MARKUP, *TERMINAL, "[a](https://x.example)", "`x`", "@all", "#1", "www.x.example"]
 )
 def test_a_text_of_the_run_is_no_markup_and_no_link(run: RunStore, word: str) -> None:
     text = summary(with_texts(result_of(run), word), title=word)
     bare = re.sub(r"\\.", "", text)
     for own in ("<details>", "</details>", "<summary>", "</summary>"):
         bare = bare.replace(own, "")
-    assert not re.search(r"[<>\[\]@\x1b\x9b\u202e]|https:", bare), bare
+    assert not re.search(r"[<>\[\]@\x1b\x9b\u202e]|https:|www\.", bare), bare
 
 
 def test_a_long_table_is_cut(run: RunStore) -> None:

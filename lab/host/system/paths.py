@@ -83,7 +83,7 @@ def _private(place: Path) -> Path:
         owners.add(int(behind))
     if _is_within():  # the process that made the namespace has seen the owner
         owners.add(_OVERFLOW)
-    if not os.environ.get("CI"):  # the machine is the job's, and its directories are anybody's
+    if not _is_of_a_job():
         _check_way(place, frozenset(owners))
     try:
         found = place.stat()
@@ -102,6 +102,20 @@ def _private(place: Path) -> Path:
             hint=f"remove what is not yours, and then: chmod o-w {shlex.quote(str(place))}",
         )
     return place
+
+
+_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
+"""Files that Docker and Podman make in their containers."""
+
+
+def _is_of_a_job() -> bool:
+    """Return whether this machine is a CI job's alone: its directories are often anybody's.
+
+    ``CI`` is set on a runner of one's own too, which may have other users.
+    """
+    alone = os.environ.get("RUNNER_ENVIRONMENT") == "github-hosted"
+    alone = alone or "KUBERNETES_SERVICE_HOST" in os.environ
+    return bool(os.environ.get("CI")) and (alone or any(map(os.path.exists, _CONTAINERS)))
 
 
 _OWN: Final = "set LAB_HOME to a directory of your own, such as LAB_HOME=$HOME/lab"

@@ -23,7 +23,8 @@ LINES: Final = 100
 """Most rows of a table: a step's summary may have 1 MiB."""
 TEXT: Final = 500
 """Most characters of a text of the run."""
-_MARKUP: Final = re.compile(r"[\\`*_{}\[\]<>()|~&#!$@:]")
+_MARKUP: Final = re.compile(r"[\\`*_{}\[\]<>()|~&#!$@:]|(?<=www)\.", re.IGNORECASE)
+"""GitHub makes a link of ``www.`` too."""
 
 
 def summary(result: Result, *, title: str) -> str:

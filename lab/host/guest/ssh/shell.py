@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, cast
 from lab.compile.guest.program import OUTPUT
 from lab.core.errors import GuestError, LabError, LimitError, ToolError, first_line
 from lab.core.printable import printable
-from lab.core.units import GIB, format_size
+from lab.core.units import GIB, MIB, format_size
 from lab.host.guest.ssh import channels
 from lab.host.guest.ssh.channels import Limit, Meter, Running
 from lab.host.system import clock, deadline, network, process
@@ -47,6 +47,10 @@ _END: Final = 64
 """More bytes than the line has that ends a script's output."""
 COPY_SECONDS: Final = 60.0
 """Seconds without progress after which copying a file fails."""
+COPY_STEP: Final = MIB
+"""Bytes that are progress: a guest that sends a piece each minute makes none."""
+COPY_LONGEST: Final = 3600.0
+"""Most seconds of copying a file, on the clock of the guest's limits."""
 COPY_SIZE: Final = 4 * GIB
 """Most bytes of a file that is copied out of a guest."""
 _PIECE: Final = 30 << 10
@@ -311,13 +315,16 @@ class Shell:
         import paramiko
 
         passed = [0]
+        began, longest = self._time(), clock.limit(COPY_LONGEST)
         over = threading.Event()
         opened: list[paramiko.SFTPClient] = []
 
         def told(done: int, _whole: int) -> None:
             if over.is_set():
                 raise EOFError("the copy was abandoned")
-            passed[0] = done
+            if self._time() - began > longest:
+                raise LimitError(f"{failed}: it took more than {longest:.0f} seconds")
+            passed[0] = done // COPY_STEP
             self._meter.read()
 
         def copy() -> None:
