@@ -10,10 +10,12 @@ from lab.model.result.measurement import Latencies
 from lab.report.charts.data import label, scale, slug, varying
 from lab.report.charts.render import (
     INK,
+    LETTERS,
     MEASURED,
     MUTED,
     PUBLISHED,
     READS,
+    SYMBOL,
     WRITES,
     Chart,
     Key,
@@ -90,7 +92,11 @@ def _at(own: Latencies, percent: float) -> float:
 def _name(names: Sequence[str], own: Latencies) -> str:
     found = (("p50", _at(own, 50)), ("p99", _at(own, 99)))
     said = [f"{word} {format_value(t, 's')}" for word, t in found if t]
-    return f"{' and '.join(names)}: {', '.join(said)}"
+    label = " and ".join(names)
+    if len(label) > LETTERS - SYMBOL and names[1:]:
+        label = f"{names[0]} and {len(names) - 1} more"
+    whole = f"{label}: {', '.join(said)}"
+    return whole if len(whole) <= LETTERS - SYMBOL else label
 
 
 def _spec(points: list[dict[str, Any]], names: list[str], *, logarithmic: bool) -> dict[str, Any]:
