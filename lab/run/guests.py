@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from lab.core.errors import HostError, InputError
+from lab.core.units import GIB
 from lab.host import images
 from lab.host.guest import console, snapshots
 from lab.host.guest import registry as guests
@@ -152,17 +154,22 @@ def _options(record: GuestRecord) -> list[str]:
     ]
 
 
-def attached(record: GuestRecord, argv: Sequence[str]) -> int:
+def attached(
+    record: GuestRecord, argv: Sequence[str], watch: Callable[[], str] = lambda: ""
+) -> int:
     """Run a program of OpenSSH on this terminal; return its exit status. A guest in virtual time
     runs meanwhile."""
     if record.unsealed:
-        return sessions.run(record, argv, ssh_environment(record))
-    return process.attached(argv, ssh_environment(record))
+        return sessions.run(record, argv, ssh_environment(record), watch)
+    return process.attached(argv, ssh_environment(record), watch)
 
 
 def copy(words: Sequence[str], *, user: str) -> int:
     """Copy files into a guest or out of it; the last word is the target, and a guest's path is
-    ``GUEST:PATH``, or ``:PATH`` if one guest is up. Return scp's exit status."""
+    ``GUEST:PATH``, or ``:PATH`` if one guest is up. Return scp's exit status.
+
+    ``LimitError``: less than 1 GiB of the disk would stay free: a guest can send without end.
+    """
     names = {word.partition(":")[0] for word in words if _is_remote(word)}
     if len(words) < 2 or len(names) != 1 or len({_is_remote(w) for w in words[:-1]}) != 1:
         raise InputError(
@@ -174,7 +181,18 @@ def copy(words: Sequence[str], *, user: str) -> int:
     record = guests.find(names.pop() or None, enterable=True)
     given = [f"{user}@127.0.0.1:{word.partition(':')[2]}" if _is_remote(word) else _local(word)
              for word in words]  # fmt: skip
-    return attached(record, ["scp", "-q", "-r", *_options(record), "-P", str(record.port), *given])
+    argv = ["scp", "-q", "-r", *_options(record), "-P", str(record.port), *given]
+    if _is_remote(words[-1]):
+        return attached(record, argv)
+    target = Path(words[-1]).absolute()
+    place = target if target.is_dir() else target.parent
+
+    def watch() -> str:
+        if place.is_dir() and shutil.disk_usage(place).free < GIB:
+            return f"the copy was ended: 1 GiB of the disk of '{place}' stays free"
+        return ""
+
+    return attached(record, argv, watch)
 
 
 def _is_remote(word: str) -> bool:

@@ -4,9 +4,11 @@ out."""
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ import typer
 
 from lab.cli.app import ByKind
 from lab.cli.commands import app
-from lab.core.errors import InputError
+from lab.core.errors import InputError, LimitError
+from lab.core.units import GIB
 from lab.host.guest import registry
 from lab.host.guest.registry import GuestRecord
 from lab.host.system import pids
@@ -52,7 +55,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def called(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     found: list[Sequence[str]] = []
 
-    def attached(_record: GuestRecord, argv: Sequence[str]) -> int:
+    def attached(_record: GuestRecord, argv: Sequence[str], _watch: object = None) -> int:
         found.append(argv)
         return 5
 
@@ -94,6 +97,26 @@ def test_files_are_copied_to_and_from_one_guest(
     (argv,) = called
     assert argv[0] == "scp"
     assert list(argv[argv.index("-P") + 2 :]) == ends
+
+
+@pytest.mark.parametrize(("free", "ends"), [(GIB - 1, True), (GIB, False)])
+def test_a_guest_that_sends_without_end_does_not_fill_the_disk(
+    home: Path, monkeypatch: pytest.MonkeyPatch, free: int, ends: bool
+) -> None:
+    record(home, "g1")
+    scp = home / "bin/scp"
+    scp.parent.mkdir()
+    scp.write_text(f"#!/bin/sh\nsleep 2\ntouch '{home}/ended'\nexit 7\n")
+    scp.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{scp.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    if ends:
+        with pytest.raises(LimitError, match="1 GiB of the disk"):
+            guests.copy([":/dev/zero", str(home)], user="root")
+    else:
+        assert guests.copy([":/dev/zero", str(home)], user="root") == 7
+    assert (home / "ended").exists() is not ends
+    assert guests.copy(["x", ":/y"], user="root") == 7  # into the guest: no limit
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Final, NoReturn
 
-from lab.core.errors import HostError, ToolError, full
+from lab.core.errors import HostError, LimitError, ToolError, full
 from lab.host.system import clock, pids
 
 TAKES: Final = 60.0
@@ -445,10 +445,15 @@ _PR_SET_PDEATHSIG: Final = 1
 """``prctl(2)``."""
 
 
-def attached(argv: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> int:
+def attached(
+    argv: Sequence[str],
+    environment: Mapping[str, str] = MappingProxyType({}),
+    watch: Callable[[], str] = lambda: "",
+) -> int:
     """Run a program on this terminal; return its exit status, 128 + N for signal N.
 
-    Keys such as Ctrl-C go to the program. It is killed if this process ends first.
+    Keys such as Ctrl-C go to the program. It is killed if this process ends first. ``watch`` is
+    called each second; what it says ends the program, with ``LimitError``.
     """
     libc = ctypes.CDLL(None)
     lab = os.getpid()
@@ -462,9 +467,15 @@ def attached(argv: Sequence[str], environment: Mapping[str, str] = MappingProxyT
 
     before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in (signal.SIGINT, signal.SIGQUIT)}
     try:
-        status = subprocess.Popen(
-            argv, preexec_fn=prepare, env={**os.environ, **environment}
-        ).wait()
+        child = subprocess.Popen(argv, preexec_fn=prepare, env={**os.environ, **environment})
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = child.wait(1.0)
+                break
+            if says := watch():
+                child.terminate()
+                child.wait()
+                raise LimitError(says)
     except FileNotFoundError:
         raise HostError(
             f"the program '{argv[0]}' is not installed",

@@ -12,7 +12,7 @@ opened the file.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -28,11 +28,14 @@ SUSPENDING: Final = 60.0
 
 
 def run(
-    record: GuestRecord, argv: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})
+    record: GuestRecord,
+    argv: Sequence[str],
+    environment: Mapping[str, str] = MappingProxyType({}),
+    watch: Callable[[], str] = lambda: "",
 ) -> int:
     """Resume the guest, run a program on this terminal, and return its exit status.
 
-    ``environment``: variables that the program gets as well.
+    ``environment``: variables that the program gets as well. ``watch``: as for `process.attached`.
     """
     path = record.path / LOCK
     with path.open("a") as file:
@@ -42,7 +45,7 @@ def run(
             process.python("-m", "lab.host.guest.virtual.sessions", str(record.path))
         )
         suspend.go_on(record.path)
-        return process.attached(argv, environment)
+        return process.attached(argv, environment, watch)
 
 
 def watch(directory: Path) -> None:
