@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lab.md.theory.anatomy import anatomy
+from lab.md.theory.bucket import Direction
 from lab.md.theory.cell import Drives, Found, UnknownError, Work, follow, setting_of
 from lab.md.theory.explain import because, lifts
 from lab.md.theory.load_prediction import LoadPrediction
@@ -82,6 +84,12 @@ def _counted(work: Work, found: Found) -> list[tuple[Metric, float]]:
     ]
 
 
+def _writes(work: Work) -> bool:
+    if isinstance(work, SequentialLoad):
+        return work.direction is Direction.WRITE
+    return work.read_share < 1
+
+
 def explain(
     cell: Cell,
     name: str,
@@ -108,5 +116,6 @@ def explain(
         workload=name,
         expected={metric.name: value for metric, value in metrics_of(work, found)},
         sentences=sentences,
+        anatomy=anatomy(setting.geometry, setting.rules, work.block) if _writes(work) else None,
         members=members,
     )

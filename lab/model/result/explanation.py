@@ -29,6 +29,32 @@ class MemberBytes(Model):
         return (counted - expected) / expected if expected else None
 
 
+class ChunkUse(Model):
+    """A chunk of one member, and whether md reads and writes in it for a request."""
+
+    name: str
+    """``D`` with the number of the chunk in the array, ``P``, ``Q`` or ``failed``."""
+    read: bool = False
+    written: bool = False
+
+
+class Anatomy(Model):
+    """Where one write goes, with an empty stripe cache."""
+
+    block: int
+    """Bytes of the write."""
+    rows: tuple[int, ...]
+    """Numbers of the rows of chunks that are shown."""
+    chunks: tuple[tuple[ChunkUse, ...], ...]
+    """Of each row, by member."""
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Chunks that are read, and written."""
+        every = [chunk for row in self.chunks for chunk in row]
+        return sum(c.read for c in every), sum(c.written for c in every)
+
+
 class Explanation(Model):
     """One workload of one cell."""
 
@@ -38,6 +64,8 @@ class Explanation(Model):
     measured: dict[str, float] = {}
     """Medians of a run's trials."""
     sentences: tuple[str, ...]
+    anatomy: Anatomy | None = None
+    """Of one of its writes; ``None``: it writes nothing, or the level has no chunks."""
     members: tuple[MemberBytes, ...] = ()
 
 

@@ -10,8 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.core.units import MIB, format_value
-from lab.model.result.explanation import CellExplanation, Explanation, MemberBytes
+from lab.model.result.explanation import (
+    Anatomy,
+    CellExplanation,
+    ChunkUse,
+    Explanation,
+    MemberBytes,
+)
 from lab.model.result.measurement import PREDICTED
+from lab.report.content.anatomy import anatomy_words
 from lab.report.content.figures import axis_value
 from lab.report.content.plain_table import PlainTable, plain_table
 
@@ -21,11 +28,17 @@ def explanation_page(
 ) -> RenderableType:
     """Return the page of all workloads of all cells, or of one workload."""
     parts: list[RenderableType] = [Text(title, style="bold")]
+    drawn: set[Anatomy] = set()
     for cell in cells:
         axes = ", ".join(f"{k} {axis_value(k, v)}" for k, v in cell.axes.items())
         for explanation in cell.workloads:
             if workload is None or explanation.workload == workload:
                 parts.append(_workload(axes, explanation))
+                stripes = explanation.anatomy
+                if stripes and stripes not in drawn:
+                    drawn.add(stripes)
+                    serials = [member.serial for member in explanation.members]
+                    parts.append(Padding(_anatomy(stripes, serials), (1, 0, 0, 2)))
     return Group(*parts)
 
 
@@ -49,6 +62,22 @@ def _workload(axes: str, explanation: Explanation) -> RenderableType:
     if explanation.members:
         parts.append(Padding(_members(explanation.members), (0, 0, 0, 2)))
     return Group(*parts)
+
+
+def _anatomy(found: Anatomy, serials: Sequence[str]) -> RenderableType:
+    """Return the stripe diagram of one write: what md reads and writes."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    slots = [f"slot {n}" for n, _ in enumerate(found.chunks[0])]
+    for head in ("row", *(serials if len(serials) == len(slots) else slots)):
+        table.add_column(head)
+    for number, row in zip(found.rows, found.chunks, strict=True):
+        table.add_row(str(number), *(_chunk(chunk) for chunk in row))
+    return Group(Text(anatomy_words(found)), table)
+
+
+def _chunk(chunk: ChunkUse) -> Text:
+    how = "r" * chunk.read + "w" * chunk.written
+    return Text(f"{chunk.name} {how}".rstrip(), style="bold" if how else "dim")
 
 
 def _members(members: Sequence[MemberBytes]) -> PlainTable:
