@@ -133,8 +133,15 @@ def test_both_throughput_and_iops_are_drawn_where_sizes_of_requests_differ(pages
         for m in cells[1].measurements
     )
     cells[1] = cells[1].model_copy(update={"measurements": larger})
+    work = page.cells[1].cell.workloads[0]
+    sized = work.model_copy(update={"parameters": work.parameters | {"bs": 64 * 4096}})
+    cell = page.cells[1].cell.model_copy(update={"workloads": (sized,)})
+    second = page.cells[1].model_copy(update={"cell": cell})
     other = page.model_copy(
-        update={"result": page.result.model_copy(update={"cells": tuple(cells)})}
+        update={
+            "result": page.result.model_copy(update={"cells": tuple(cells)}),
+            "cells": (page.cells[0], second, *page.cells[2:]),
+        }
     )
     assert [chart.name for chart in value_charts(other)] == [
         *("write-throughput-by-bitmap-chunk", "write-iops-by-bitmap-chunk")
@@ -200,6 +207,32 @@ def test_a_claims_bound_is_where_it_holds(pages: Pages) -> None:
     assert allowed <= near
     for value in (v for chart in value_charts(page) for v in values_of(chart) if "least" in v):
         assert value["bounds"] == [value["least"], value["most"]]
+
+
+def test_fios_own_rounding_is_no_second_size_of_request(tmp_path: Path) -> None:
+    page = page_of(unpacked("bitmap-random-write", tmp_path))
+    names = [chart.name for chart in value_charts(page)]
+    assert names == ["write-iops", "write-alone-iops"]
+
+
+def test_limits_far_above_all_values_do_not_flatten_them(pages: Pages) -> None:
+    page = pages["scaling"]
+    few = tuple(
+        cell.model_copy(
+            update={
+                "measurements": tuple(
+                    m.model_copy(update={"median": m.median / 10, "low": None, "high": None})
+                    for m in cell.measurements
+                ),
+                "predictions": (),
+            }
+        )
+        for cell in page.result.cells
+    )
+    low = page.model_copy(update={"result": page.result.model_copy(update={"cells": few})})
+    for found, drawn in ((page, True), (low, False)):
+        keys = {key for chart in value_charts(found) for key in keys_of(chart)}
+        assert any("N·B" in key for key in keys) is drawn
 
 
 def test_the_number_of_disks_has_the_limits_of_the_disks(pages: Pages) -> None:

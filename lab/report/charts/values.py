@@ -61,7 +61,10 @@ TINY: Final = 1 / 3
 its own."""
 
 DIFFERS: Final = 1.02
-"""Least quotient of two sizes of request that differ; fio's own rounding is below it."""
+"""Least quotient of two sizes of request that differ, of tools without a parameter ``bs``."""
+
+NEAR: Final = 1.3
+"""A limit that is a greater multiple of the greatest value is not drawn: it would flatten all."""
 
 ONE_DISK: Final = "B: the limit of one disk"
 
@@ -101,11 +104,18 @@ def _shown(page: Page) -> Iterator[Row]:
         if row.measured is not None
     ]
     known = {(row.cell.id, row.workload, row.metric): row.measured or 0.0 for row in every}
+    given = {
+        (cell.result.id, workload.name): float(size)
+        for cell in page.cells
+        for workload in cell.cell.workloads
+        if isinstance(size := workload.parameters.get("bs"), int)
+    }
     sizes: dict[str, set[float]] = {}
     for (cell, workload, metric), value in known.items():
         operations = known.get((cell, workload, "iops"))
         if metric == "throughput" and operations:
-            sizes.setdefault(workload, set()).add(value / operations)
+            size = given.get((cell, workload)) or value / operations
+            sizes.setdefault(workload, set()).add(size)
     several = {name for name, own in sizes.items() if max(own) > DIFFERS * min(own)}
     main = {
         (row.cell.id, row.workload, row.metric)
@@ -154,9 +164,18 @@ def _bars(rows: Sequence[Row], all_: Sequence[Row], page: Page) -> Chart:
     beside = [row for row in all_ if row.metric == rows[0].metric]
     if _greatest(rows) < TINY * _greatest(beside):
         beside = list(rows)
-    most = limits(kept, _cells(page))
+    most = _near(limits(kept, _cells(page)), kept)
     shown = list(varying(kept))
     return _bar_chart(kept, shown, page, title=_title(rows), fixed=fixed, beside=beside, most=most)
+
+
+def _near(
+    most: Sequence[tuple[str, int, float]], rows: Sequence[Row]
+) -> list[tuple[str, int, float]]:
+    """Return the limits whose greatest value is near the greatest of the rows."""
+    top = NEAR * _greatest(rows)
+    far = {name for name, _, value in most if value > top}
+    return [limit for limit in most if limit[0] not in far]
 
 
 def _greatest(rows: Sequence[Row]) -> float:
@@ -198,7 +217,7 @@ def _bar_chart(
             made,
             title=measure.title,
             series={"measured": MEASURED},
-            limits=", ".join(name for name, _ in reversed(LIMITS)),
+            limits=", ".join(n for n, _ in reversed(LIMITS) if any(m == n for m, _, _ in most)),
             top=measure.of(_greatest(beside)),
         ),
     )
@@ -272,7 +291,7 @@ def _line_chart(
     A cell without a value on the axis is a level across all panels.
     """
     disks = along == DISKS
-    most = limits(rows, _cells(page)) if disks else []
+    most = _near(limits(rows, _cells(page)), rows) if disks else []
     measure = scale_of(rows, page, [v for _, _, v in most])
     named = [(label(row, apart), row) for row in rows]
     counts = Counter(name for name, _ in named)
@@ -303,7 +322,7 @@ def _line_chart(
                 for name, shape in dict(
                     zip((name for name, _ in LIMITS), shapes, strict=True)
                 ).items()
-                if most
+                if any(m == name for m, _, _ in most)
             ],
         ),
     )
