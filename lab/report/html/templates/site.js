@@ -413,7 +413,7 @@ function specification(own, {xTitle, time, lines, seriesTitle, series, xs, facet
   };
   const shared = {x, ...(colour ? {color: colour} : {})};
   const crowded = new Set(own.map(m => `${m.x}\u0000${m.facet}`)).size < own.length;
-  if (colour && !time && crowded && series.length < 9) shared.xOffset = {field: "series", type: "nominal", sort: series.map(one => one.name), scale: {paddingOuter: 1.5}};
+  if (colour && !time && !lines && crowded && series.length < 9) shared.xOffset = {field: "series", type: "nominal", sort: series.map(one => one.name), scale: {paddingOuter: 1.5}};
   const plain = colour ? {} : {color: look.colours[0]};
   const layer = [
     {transform: [{filter: "isValid(datum.low)"}], mark: {type: "rule", strokeWidth: 2, opacity: .55, ...plain}, encoding: {...shared, y: {...y, field: "low"}, y2: {field: "high"}}},

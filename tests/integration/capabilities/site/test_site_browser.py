@@ -25,6 +25,7 @@ import pytest
 from lab.capabilities.site import page as pages
 from lab.compile.scenario.compiler import compile_scenario
 from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result, Run
+from lab.report.html import page
 from lab.results.documents import result_of
 from lab.results.export import Form, export
 from lab.store.runs import RunStore
@@ -304,6 +305,29 @@ def test_all_cells_are_ranked_and_a_division_changes_no_win(
     assert "known within 10.0 %" in browser.driver.execute_script(
         "return document.getElementById('explore').innerText"
     )
+
+
+SCRIPT = Path(page.__file__).parent / "templates" / "site.js"
+
+
+def test_points_of_lines_stand_over_their_ticks_and_only_dots_are_moved_apart(
+    browser: Browser, made: Made
+) -> None:
+    visit(browser, made.index)
+    _, begin, rest = SCRIPT.read_text(encoding="utf-8").partition("function specification(")
+    moved = browser.driver.execute_script(
+        begin
+        + rest.partition("\n}\n")[0]
+        + """}
+        const theme = () => ({wide: 800, colours: ["#000"], config: {}}), format = () => "";
+        const xs = [3, 4, 5], one = series => xs.map(x => ({x, y: 1, series, facet: ""}));
+        const own = ["a", "b"].flatMap(one);
+        return [true, false].map(lines => "xOffset" in specification(own, {xTitle: "disks",
+          time: false, lines, seriesTitle: "layout", series: [{name: "a", n: 0}, {name: "b", n: 1}],
+          xs, facets: [""], yTitle: "IOPS", unit: "1/s", log: false, zero: true})
+          .layer.map(layer => layer.encoding).reduce((all, one) => ({...all, ...one}), {}));"""
+    )
+    assert moved == [False, True]
 
 
 def test_an_address_shows_the_same_view_in_another_window(browser: Browser, made: Made) -> None:
