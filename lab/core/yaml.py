@@ -30,6 +30,8 @@ from lab.core import regular, wording
 from lab.core.errors import InputError
 from lab.core.units import is_digits
 
+ENDINGS: Final = (".yaml", ".yml")
+"""Of a YAML file's name."""
 MAX_BYTES: Final = 256 * 1024
 MAX_NODES: Final = 100_000
 MAX_DEPTH: Final = 50
@@ -115,8 +117,15 @@ def dotted(path: Path_) -> str:
 
 
 def read_file(path: Path, *, shown: str | None = None, first: str = "title") -> Document:
-    """Read a YAML file that contains a mapping; ``first`` is the usual first key of such a file."""
+    """Read a YAML file that contains a mapping; ``first`` is the usual first key of such a file.
+
+    Errors show lines of the file, so a link in another's directory must lead to a YAML file.
+    """
     source = shown or str(path)
+    if path.is_symlink() and path.resolve().suffix not in ENDINGS:
+        raise InputError(
+            f"{source}: is a link to '{path.resolve().name}': expected a file that ends in .yaml"
+        )
     try:
         text = regular.read(path, MAX_BYTES).decode()
     except OSError as error:

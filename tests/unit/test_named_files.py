@@ -118,6 +118,22 @@ def test_what_is_no_file_is_refused_at_once(
     refused_at_once(*FIELDS[field], kind, tmp_path)
 
 
+@pytest.mark.parametrize("field", ["profile", "extends", "link"])
+def test_a_scenario_shows_no_line_of_a_file_that_is_not_yaml(field: str, tmp_path: Path) -> None:
+    """``profile:/etc/shadow`` in a stranger's scenario would put a line into a log of CI."""
+    secret = tmp_path / "shadow"
+    secret.write_text("root:$y$secret:\n")
+    link = tmp_path / "mine.yaml"
+    link.symlink_to(secret)
+    path = tmp_path / "s.yaml"
+    name = secret if field == "profile" else link
+    text = SCENARIO.replace("size: 64MiB", f"model: 'profile:{name}', size: 64MiB")
+    path.write_text(f"extends: {link}\ntitle: mine\n" if field == "extends" else text)
+    with pytest.raises(InputError, match=r"ends in \.yaml") as caught:
+        compile_scenario(path)
+    assert "secret" not in str(caught.value.message)
+
+
 def refused_at_once(
     name: str, read: Callable[[Path, Path], object], kind: Callable[[Path], None], tmp_path: Path
 ) -> None:

@@ -29,7 +29,7 @@ from lab.capabilities.rescue.model import Attempt, Diagnosis, Extent, Outcome, P
 from lab.core import qemu_img, regular
 from lab.core.errors import GuestError, HostError, InputError, LimitError, TroubleError
 from lab.core.qemu_img import QCOW2
-from lab.core.units import GIB, MIB
+from lab.core.units import GIB, MIB, format_size
 from lab.host.guest import overlays
 from lab.host.images import store
 from lab.host.real_disks import inputs, refusals
@@ -351,13 +351,25 @@ def unable() -> tuple[str, ...]:
     return ("setpriv", "--bounding-set=-mknod", "--") if os.geteuid() == 0 else ()
 
 
+EXAMINED: Final = 4 * MIB
+"""Most bytes of all outputs of ``mdadm --examine``; an array's 384 members (``md_p.h``) have about
+1 MiB."""
+
+
 def examined(directory: Path) -> Report:
     """Return the answer from outputs of ``mdadm --examine``; there are no attempts."""
     found: dict[str, superblocks.Superblock] = {}
+    left = EXAMINED
     try:
         names = sorted(path for path in directory.iterdir() if path.is_file())
         for path in names:
-            text = regular.read(path, 16 * MIB).decode(errors="replace")
+            left -= path.stat().st_size
+            if left < 0:
+                raise InputError(
+                    f"--examine: the files in '{directory}' have more than {format_size(EXAMINED)}",
+                    hint="leave only outputs of mdadm --examine there, one of each member",
+                )
+            text = regular.read(path, EXAMINED).decode(errors="replace")
             for device, block in examine.parse(text).items():
                 found[device if device not in found else f"{path.name}:{device}"] = block
     except OSError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.core.wording import choice, guess, shown
-from lab.core.yaml import Document, Override, Path_, override, read_file
+from lab.core.yaml import ENDINGS, Document, Override, Path_, override, read_file
 from lab.plugins import catalog
 
 MAX_FILES: Final = 5
@@ -64,7 +64,7 @@ def _base_of(document: Document, path: Path) -> Path:
     if not isinstance(name, str) or not name:
         message = f"expected a scenario's name, or a path that ends in .yaml, found {shown(name)}"
         raise document.wrong(("extends",), message)
-    if name.endswith((".yaml", ".yml")):
+    if name.endswith(ENDINGS):
         found = [path.parent / name]
     else:
         folders = (path.parent, *catalog.scenario_directories())

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lab.core.errors import InputError
 from lab.core.wording import guess
-from lab.core.yaml import Document, read_file, validate
+from lab.core.yaml import ENDINGS, Document, read_file, validate
 from lab.model.scenario.profile import Profile
 from lab.plugins import catalog
 
@@ -28,7 +28,13 @@ def _filled(entry: Any, beside: Path) -> Any:
     model = entry.get("model") if isinstance(entry, dict) else None
     if not isinstance(model, str) or not model.startswith(PREFIX):
         return entry
-    profile = validate(Profile, read_file(_file(model.removeprefix(PREFIX), beside)))
+    name = model.removeprefix(PREFIX)
+    file = _file(name, beside)
+    if file.suffix not in ENDINGS:  # errors show lines of the file, and the name may be another's
+        raise InputError(
+            f"'{PREFIX}{name}' is no file of a profile: expected a path that ends in .yaml"
+        )
+    profile = validate(Profile, read_file(file))
     own = getattr(profile, profile.kind).model_dump(mode="json", exclude_none=True)
     given = entry.get(profile.kind)
     figures = {**own, **given} if isinstance(given, dict) else own
@@ -43,7 +49,7 @@ def _file(name: str, beside: Path) -> Path:
     kept = catalog.profiles()
     if name in kept:
         return kept[name]
-    if name.endswith((".yaml", ".yml")):
+    if name.endswith(ENDINGS):
         return path
     known = (
         f"known are {', '.join(kept)}{guess(name, kept)}"

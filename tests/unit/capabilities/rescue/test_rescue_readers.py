@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.capabilities.rescue.logic import examine, signatures, superblocks
+from lab.capabilities.rescue.run import examined
+from lab.core.errors import InputError
 
 RECORDED: Mapping[str, Any] = json.loads(
     (Path(__file__).parents[3] / "golden/rescue/members.json").read_text()
@@ -209,3 +211,10 @@ def test_firmware_raid_is_recognised() -> None:
     assert signatures.foreign_raid(read, len(data)) == ""
     data[-512:-508] = b"\xde\x11\xde\x11"
     assert signatures.foreign_raid(read, len(data)) == "ddf"
+
+
+def test_more_text_than_an_array_can_have_is_refused_unread(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.txt").write_text("x" * (1 << 20))
+    with pytest.raises(InputError, match=r"have more than 4MiB"):
+        examined(tmp_path)
