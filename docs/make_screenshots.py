@@ -27,7 +27,7 @@ from tests.kept import unpacked
 
 PLACE: Final = Path(__file__).parent
 DIGESTS: Final = PLACE / "pictures.json"
-RUNS: Final = ("raid5-parity-last", "raid5-layouts")
+RUNS: Final = ("raid5-parity-last", "raid5-layouts", "faults")
 SIZE: Final = (1280, 1700, 0.7)
 """Width and height in CSS pixels, and screenshot pixels per CSS pixel."""
 COUNTED: Final = re.compile(r"\b(gradient_|clip)\d+")
