@@ -131,6 +131,14 @@ def test_a_value_that_is_not_one_cells_is_refused(tmp_path: Path, value: str, sa
     assert refused(tmp_path, text(value)).startswith(says)
 
 
+def test_the_names_that_are_most_like_a_wrong_one_come_first_of_a_few(tmp_path: Path) -> None:
+    wrong = "{workload: random, metric: disk_write_bytes, where: {array.level: '10'}}"
+    said = refused(tmp_path, text(wrong))
+    assert "gives no 'disk_write_bytes': it gives disk_read_bytes, disk_written_bytes, " in said
+    assert said.count(", ") == 11
+    assert " more (docs/reference)" in said
+
+
 @pytest.mark.parametrize(
     "value",
     [

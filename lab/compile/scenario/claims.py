@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -269,7 +269,7 @@ class _Check:
         if value.metric not in every:
             near = similar(value.metric, every)
             guess = f"did you mean '{near}'?" if near else ""
-            given = f"it gives {', '.join(dict.fromkeys(every))}"
+            given = f"it gives {_nearest(value.metric, dict.fromkeys(every))}"
             raise self._wrong(
                 (*at, "metric"), f"{tool} gives no '{value.metric}': {guess or given}"
             )
@@ -306,6 +306,18 @@ def _like(wanted: AxisValue, text: str) -> str:
     except ValueError:
         return text
     return format_size(int(text))
+
+
+SHOWN: Final = 12
+"""Most names in a message."""
+
+
+def _nearest(word: str, names: Collection[str]) -> str:
+    """Return names, those first that share most of their words with this one."""
+    own = set(word.split("_"))
+    order = sorted(names, key=lambda name: -len(own & set(name.split("_"))))
+    more = len(order) - SHOWN
+    return ", ".join(order[:SHOWN]) + (f" and {more} more (docs/reference)" if more > 0 else "")
 
 
 def _guess(word: str, known: Sequence[str]) -> str:
