@@ -353,6 +353,8 @@ static int disk_flush(void *handle, uint32_t flags)
   return answer(perform(LAB_DRIVE_FLUSH, NULL, NULL, 0, 0, false));
 }
 
+static volatile sig_atomic_t ended;
+
 /* Anybody who reaches the port can connect. nbdkit without files left logs that without end. */
 static int disk_preconnect(int readonly)
 {
@@ -361,6 +363,10 @@ static int disk_preconnect(int readonly)
   (void)readonly;
   if (!directory)
     return -1;
+  if (ended) { /* accepted after end_connections has passed its descriptor */
+    closedir(directory);
+    return -1;
+  }
   while (readdir(directory))
     files++;
   closedir(directory);
@@ -698,6 +704,7 @@ static struct sigaction nbdkits[NSIG];
 static void end_connections(int number)
 {
   int saved = errno;
+  ended = 1;
   nbdkits[number].sa_handler(number);
   for (int each = 3; each < 4 * FILES; each++)
     shutdown(each, SHUT_RDWR);

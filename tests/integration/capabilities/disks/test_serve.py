@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -164,21 +164,19 @@ def test_requests_in_flight_take_bounded_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ready", [True, False])
 def test_it_ends_beside_clients_that_do_nothing(tmp_path: Path, ready: bool) -> None:
-    with serving(tmp_path, "--size", "1GiB") as (at, process):
+    with serving(tmp_path, "--size", "1GiB") as (at, process), ExitStack() as ends:
         client = Client(str(at))
+        ends.callback(client.close)
         client.write(0, b"x" * 4096)
-        idle = [handshaken(at) if ready else socket.socket(socket.AF_UNIX) for _ in range(5)]
-        for one in idle:
+        for _ in range(5):
+            one = handshaken(at) if ready else socket.socket(socket.AF_UNIX)
             assert one
+            ends.enter_context(one)
             if not ready:
                 one.connect(str(at))
         process.send_signal(signal.SIGINT)
-        process.wait(10)
+        process.wait(20)
         assert not at.with_suffix(".control").exists()  # in order: the cache was written
-        for one in idle:
-            if one:
-                one.close()
-        client.close()
 
 
 @pytest.mark.slow  # real time: it needs a quiet host
