@@ -1,4 +1,4 @@
-"""Block sizes of disks: what QEMU and the lab's driver are told, and what is refused."""
+"""Block sizes of disks: those that QEMU and the driver get, and requests that are refused."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def cell(directory: Path, *sets: str) -> Cell:
 
 @pytest.mark.parametrize("sectors", SIZES)
 @pytest.mark.parametrize("model", ["throttle", "hdd", "ssd", "none"])
-def test_both_drivers_are_told_the_sizes(tmp_path: Path, sectors: str, model: str) -> None:
+def test_both_drivers_get_the_sizes(tmp_path: Path, sectors: str, model: str) -> None:
     logical, physical = SIZES[sectors]
     disk = Disk.model_validate({"sectors": sectors, "model": model})
     xml = catalog.disk_model(model).xml(disk, serial="disk1", path="/x/disk1.img", index=1)
-    told = f'<blockio logical_block_size="{logical}" physical_block_size="{physical}" />'
-    assert (told in xml) == (sectors != "512n")
+    element = f'<blockio logical_block_size="{logical}" physical_block_size="{physical}" />'
+    assert (element in xml) == (sectors != "512n")
     sealed = cell(tmp_path, "guest.clock=virtual", f"disks.sectors={sectors}")
     regions = [disk_of(each) for each in seal(sealed).disks]
     assert {(each.logical, each.physical) for each in regions} == {(logical, physical)}
